@@ -84,9 +84,9 @@ def _properties(cell: Any) -> tuple[tuple[str, str], ...]:
     return tuple(cell.items())
 
 
-def _event_time(cell: Any) -> int:
+def _event_time(cell: Any) -> int | None:
     if cell is None:
-        return 0
+        return None
     if isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < 1 << 63:
         return cell
     try:

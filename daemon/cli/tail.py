@@ -60,6 +60,11 @@ async def tail(
             async for chunk in reader.up_to_now() if until_end else reader:
                 for letter in chunk.diverted:
                     _complain(letter)
+                if chunk.unfit_times:
+                    print(
+                        f"{chunk.unfit_times} times do not fit into 64 bits of microseconds: shown is the nearest time",
+                        file=sys.stderr,
+                    )
                 if decoder is None:
                     lines = _lines(chunk)
                 else:  # on a thread, because a registry is waited for

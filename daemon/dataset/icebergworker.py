@@ -63,6 +63,7 @@ from pyiceberg.types import (
 )
 
 from .icebergfiles import TableFileIO, file_properties
+from .statistics import beyond_calendar
 from .tableformat import OWNER
 
 __all__ = ["main"]
@@ -314,7 +315,10 @@ def _statistics(table: Table, file: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with table.io.new_input(file["path"]).open() as stream:
             footer = pq.read_metadata(stream)
-        found = data_file_statistics_from_parquet_metadata(footer, plan, parquet_path_to_id_mapping(schema))
+        numbers = parquet_path_to_id_mapping(schema)
+        for path in beyond_calendar(footer):  # the library raises OverflowError for such statistics
+            plan[numbers[path]] = replace(plan[numbers[path]], mode=_UNKNOWN)
+        found = data_file_statistics_from_parquet_metadata(footer, plan, numbers)
     except FileNotFoundError as exc:  # others have published it, and rewritten the table
         raise CommitFailedException(f"{file['path']} is gone") from exc
     except (ValueError, KeyError, OSError, pa.ArrowException):

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 __all__ = [
+    "FIRST_US",
+    "LAST_US",
     "NAME_BYTES",
     "NO_VALUE",
     "PARTITION_BY",
@@ -37,8 +39,9 @@ NAME_BYTES = 255
 _DIGEST = re.compile("-[0-9a-f]{32}")
 _CHARACTER_BYTES = 12  # at most, of one encoded character
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-_LAST_US = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+FIRST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+LAST_US = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) + 999_999
+"""The first and the last microsecond of the calendar, which has the years 1 to 9999."""
 
 
 def time_level(partition_by: str) -> tuple[str, str]:
@@ -65,7 +68,7 @@ def level_directory(
     The name of a topic that is too long for a folder is shortened to a prefix, "-" and 32 hex digits of its SHA-256.
     """
     values: dict[str, str | None] = {"t": shortened("t", topic), "p": shortened("p", partition)}
-    if _FIRST_US <= timestamp_us <= _LAST_US:
+    if FIRST_US <= timestamp_us <= LAST_US:
         time = _EPOCH + timedelta(microseconds=timestamp_us)
         values |= {"dt": f"{time.year:04d}-{time.month:02d}-{time.day:02d}", "hh": f"{time.hour:02d}"}
     return hive_directory((key, values.get(key)) for key in level_keys(split, partition_by))

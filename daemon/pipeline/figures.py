@@ -8,12 +8,17 @@ from typing import Any
 
 from fastwire.columns.chunk import Chunk
 
+from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 from ..sinks.base import Decoded
 
 __all__ = ["Commit", "PipelineFigures"]
 
 _REMEMBERED = 10
+
+_UNFIT = "times of records do not fit into 64 bits of microseconds: the nearest time that fits lands in their place"
+
+log = get_logger("pipeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class PipelineFigures:
     """Counts of rows, bytes (of keys and values), chunks, dead letters and commits; all are 0 at the start.
 
     ``published`` counts files and their bytes. ``decoded`` is None if no values are decoded; the bad ones are among the
-    dead letters. ``first_row_at`` and ``last_commit_at`` are None before the first row and the first commit with rows,
+    dead letters. ``changed_times`` are those of records that the column or the topic cannot hold. ``first_row_at`` and
+    ``last_commit_at`` are None before the first row and the first commit with rows,
     else a pair: seconds of ``clock`` (monotonic), CPU seconds of the process.
     """
 
@@ -40,6 +46,7 @@ class PipelineFigures:
         self.bytes_received = 0
         self.chunks_received = 0
         self.dead_letters = 0
+        self.changed_times = 0
         self.rows_committed = 0
         self.commits = 0
         self.published = (0, 0)
@@ -49,6 +56,8 @@ class PipelineFigures:
         self._metrics = metrics
         self._clock = clock
         self._last: deque[tuple[float, Commit]] = deque(maxlen=_REMEMBERED)
+        self._unfit = False  # some chunk had times that its columns cannot hold
+        self._by_sink = 0  # of changed_times, those of the sink
         self._told = (0, 0, 0)  # rows, bytes and chunks that the metrics have
 
     def received(self, chunk: Chunk) -> None:
@@ -61,6 +70,15 @@ class PipelineFigures:
         if chunk.diverted:
             self.dead_letters += len(chunk.diverted)
             self._metrics.diverted(len(chunk.diverted))
+        if chunk.unfit_times:
+            if not self._unfit:
+                log.warning(_UNFIT, times=chunk.unfit_times)
+            self._unfit = True
+            self._times_changed(chunk.unfit_times)
+
+    def _times_changed(self, count: int) -> None:
+        self.changed_times += count
+        self._metrics.changed_times(count)
 
     def committed(
         self, rows: int, published: tuple[int, int], seconds: float, reason: str, decoded: Decoded | None = None
@@ -88,8 +106,13 @@ class PipelineFigures:
             self._last.appendleft((self._clock(), Commit(rows, files, file_bytes, round(seconds, 3), reason)))
         return rows
 
-    def tell(self) -> None:
-        """Update the metrics of received records: a few times a second and not per chunk, which would cost too much."""
+    def tell(self, changed_times: int = 0) -> None:
+        """Update the metrics of received records: a few times a second and not per chunk, which would cost too much.
+
+        ``changed_times`` is what the sink has counted since its start.
+        """
+        self._times_changed(changed_times - self._by_sink)
+        self._by_sink = changed_times
         now = self.rows_received, self.bytes_received, self.chunks_received
         rows, payload, chunks = (new - old for new, old in zip(now, self._told, strict=True))
         self._told = now
@@ -103,6 +126,7 @@ class PipelineFigures:
             "rows_received": self.rows_received,
             "bytes_received": self.bytes_received,
             "dead_letters": self.dead_letters,
+            "changed_times": self.changed_times,
             "rows_committed": self.rows_committed,
             "commits": self.commits,
             **({} if self.decoded is None else {"decoded": self.decoded._asdict()}),

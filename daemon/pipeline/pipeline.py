@@ -558,7 +558,7 @@ class Pipeline:
 
     def count(self) -> None:
         """Update the metrics of received records and of the open roll: a few times a second, not per chunk."""
-        self.figures.tell()
+        self.figures.tell(self._sink.changed_times)
         self._metrics.roll(self._roll.rows, self._sink.staged_bytes)
 
     def _background_ended(self, task: "asyncio.Future[None]") -> None:

@@ -84,6 +84,8 @@ class TopicSink(UnloggedSink):
         self._confirmed = 0  # records of the writer until then
         self._progress = (0, 0.0)  # confirmed records, and when the number was seen to change
         self._began: float | None = None
+        self.changed_times = 0
+        """Event times that the topic does not have as they are, of all records written."""
 
     # --- state, for any thread
 
@@ -241,13 +243,22 @@ class TopicSink(UnloggedSink):
             raise SinkFailedError("the sink is not open")
         batch = _outgoing(batch, self._ordering_keys)
         for log, first, rows in runs:
+            given = Rows(batch.slice(first, rows), text_keys=True)
             try:
-                await writer.write_rows(Rows(batch.slice(first, rows), text_keys=True))
+                await writer.write_rows(given)
                 self._unconfirmed += rows
             except ValueError as exc:
                 raise LogRefusedError(
                     f"a record of {log} cannot be written to {self._what}: {exc}", log.__eq__
                 ) from exc
+            if given.changed_times and not self.changed_times:
+                _log.warning(
+                    "the topic cannot hold some event times as they are: they are written in whole milliseconds, or "
+                    "without the time if the system has no number for it",
+                    topic=self._what,
+                    times=given.changed_times,
+                )
+            self.changed_times += given.changed_times
 
 
 def _is_away(error: BaseException | None) -> bool:

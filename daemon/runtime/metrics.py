@@ -131,6 +131,10 @@ class _Families:
         self.bad = counter("fastwire_decode_bad_values_total", "Dead letters: values that do not match their schema.")
         self.added = counter("fastwire_decode_added_columns_total", "Columns that newer schemas have added.")
         self.filtered = counter("fastwire_decode_filtered_values_total", "Values that the transform has left out.")
+        self.changed_times = counter(
+            "fastwire_sink_changed_times_total",
+            "Times of records that the column or the topic cannot hold, and that were changed.",
+        )
         self.superseded = counter("fastwire_sink_superseded_rolls_total", "Rolls given up for another writer's commit.")
         self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
         self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
@@ -167,6 +171,7 @@ class PipelineMetrics:
         self._file_bytes = families.file_bytes.labels(pipeline)
         counted = (families.decoded, families.bad, families.added, families.filtered)
         self._decoded = [each.labels(pipeline) for each in counted]
+        self._changed_times = families.changed_times.labels(pipeline)
         self._stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
         self._superseded = families.superseded.labels(pipeline)
         self._failures = families.failures.labels(pipeline)
@@ -247,6 +252,10 @@ class PipelineMetrics:
         """Count values of a commit, dead letters, columns that were added, and values that a transform left out."""
         for each, count in zip(self._decoded, (values, bad, columns, filtered), strict=True):
             each.inc(count)
+
+    def changed_times(self, count: int) -> None:
+        """Count times of records that the column or the topic cannot hold: the nearest one, or none, was stored."""
+        self._changed_times.inc(count)
 
     def stalled(self, setting: str) -> None:
         """Count a stop of delivery until records are acknowledged; ``setting`` names the broker's limit."""

@@ -82,6 +82,11 @@ class SinkThread:
         return getattr(self.sink, "decoded", None)
 
     @property
+    def changed_times(self) -> int:
+        """Event times that the topic of the sink does not have as they are, of all records written."""
+        return getattr(self.sink, "changed_times", 0)
+
+    @property
     def unpublished(self) -> str:
         """See ``LoggedSink``; "" for a sink without a table."""
         return getattr(self.logged, "unpublished", "")

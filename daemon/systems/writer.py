@@ -28,7 +28,7 @@ class Put(NamedTuple):
     value: bytes | None
     key: str | bytes | None = None
     properties: Sequence[tuple[str, str | bytes | None]] = ()
-    event_time: int = 0  # milliseconds since 1970; 0: none
+    event_time: int | None = None  # milliseconds since 1970
     ordering_key: bytes | None = None
     partition: int | None = None
 

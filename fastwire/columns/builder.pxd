@@ -103,13 +103,15 @@ cdef struct Columns:
     int64_t hint[MOST_CELLS]     # bytes of cells that the last chunk needed
     Dictionary strings[MOST_STRINGS]
     bint timeless                # some time may be NO_TIME
+    int64_t unfit_times          # times beyond LAST_MILLI, either way; the nearest one that fits stands for them
     int64_t headers              # header rows
     int64_t header_capacity
     int64_t header_filled
     int64_t header_present
 
 cdef enum:
-    NO_TIME = -4611686018427387904   # as a timestamp: null
+    NO_TIME = -4611686018427387904   # as a timestamp: null; no whole number of milliseconds
+    LAST_MILLI = 9223372036854775    # the most milliseconds that 64 bits of microseconds can hold
 
 cdef struct Mark:                # the state to return to after a damaged batch
     int64_t rows
@@ -119,6 +121,7 @@ cdef struct Mark:                # the state to return to after a damaged batch
     int64_t rare[MOST_RARE]
     int64_t headers
     int64_t header_present
+    int64_t unfit_times
 
 # These functions return 0, or -1 without memory: in the system, or (``over``) in the ``room`` of the entry.
 cdef int columns_open(Columns* c) noexcept nogil
@@ -263,6 +266,15 @@ cdef inline void rare_time_put(Columns* c, int column, int64_t row, int64_t micr
     int64s(c, column)[row] = micros
     set_bit(c.validity[column], row)
     c.rare[c.layout.place[column]] += 1
+
+
+cdef inline int64_t time_of_millis(Columns* c, int64_t milli) noexcept nogil:
+    """Return a time in microseconds; one that these cannot count is counted, and becomes the nearest one."""
+    cdef int64_t last = <int64_t>LAST_MILLI
+    if -last <= milli <= last:
+        return milli * 1000
+    c.unfit_times += 1
+    return last * 1000 if milli > 0 else -last * 1000
 
 
 cdef inline int64_t columns_bytes(const Columns* c) noexcept nogil:

@@ -129,6 +129,7 @@ cdef int columns_open(Columns* c) noexcept nogil:
         return -1
     c.rows = c.payload = c.headers = c.header_filled = c.header_present = c.header_capacity = 0
     c.timeless = False
+    c.unfit_times = 0
     c.capacity = FIRST_ROWS
     memset(c.cells, 0, sizeof(c.cells))
     memset(c.rare, 0, sizeof(c.rare))
@@ -322,6 +323,7 @@ cdef void columns_mark(Columns* c, Mark* mark) noexcept nogil:
     mark.payload = c.payload
     mark.headers = c.headers
     mark.header_present = c.header_present
+    mark.unfit_times = c.unfit_times
     for k in range(MOST_CELLS):
         mark.size[k] = c.cells[k].size
         mark.present[k] = c.cells[k].present
@@ -360,6 +362,7 @@ cdef void columns_rewind(Columns* c, const Mark* mark) noexcept nogil:
     c.payload = mark.payload
     c.headers = mark.headers
     c.header_present = mark.header_present
+    c.unfit_times = mark.unfit_times
 
 
 cdef void columns_finish(Columns* c) noexcept nogil:

@@ -129,6 +129,11 @@ cdef class Chunk:
         return export_schema(&self.columns), export_array(&self.columns, len(self._topics))
 
     @property
+    def unfit_times(self):
+        """Number of times that the columns cannot hold: the nearest time that they can stands for each."""
+        return self.columns.unfit_times
+
+    @property
     def diverted_bytes(self):
         """Bytes of the budget that the dead letters occupy for the life of the chunk."""
         return 0 if self._diverted_charge is None else self._diverted_charge.size

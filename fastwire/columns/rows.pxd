@@ -39,6 +39,7 @@ cdef class Rows:
     cdef Headers headers
     cdef Numbers partition
     cdef Numbers event_time
+    cdef public int64_t changed_times
     cdef int fill(self, const void* schema_, const void* array_) except -1
 
 
@@ -79,12 +80,10 @@ cdef inline int64_t headers_of(const Headers* c, int64_t row, int64_t* first) no
     return c.offsets[at + 1] - c.offsets[at]
 
 
-cdef inline int64_t event_ms(Rows rows, int64_t row) noexcept nogil:
-    """Return the event time of a row in milliseconds, 0 without one, or before 1970."""
-    cdef int64_t micros = 0
-    if not number(&rows.event_time, row, &micros) or micros < 0:
-        return 0
-    return micros // 1000
+cdef inline int64_t millis(int64_t micros) noexcept nogil:
+    """Return a time in whole milliseconds, rounded down."""
+    cdef int64_t found = micros // 1000      # rounded down, or in C towards zero
+    return found - 1 if found * 1000 > micros else found
 
 
 cdef bint has_text_key(Rows rows, int64_t row) noexcept nogil

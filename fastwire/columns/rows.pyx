@@ -75,7 +75,8 @@ cdef class Rows:
     ``value``, ``key`` and ``orderingKey`` are bytes or text, ``headers`` lists of pairs of text and bytes,
     ``partition`` is the requested one (int32), ``eventTime`` in microseconds. All but ``value`` may be missing, and
     each cell null. A key is text if its column is; with ``text_keys`` also one of bytes that are UTF-8. Raises
-    ValueError for other types.
+    ValueError for other types. ``changed_times`` counts the event times that a system stores differently: rounded
+    down, or not at all.
     """
 
     def __cinit__(self, batch, *, bint text_keys=False):
@@ -129,11 +130,11 @@ cdef class Rows:
         return self.count
 
     def record(self, int64_t row):
-        """Return a row: value, key (text or bytes), headers, event time in ms (0: none), ordering key, partition.
+        """Return a row: value, key (text or bytes), headers, event time in ms or None, ordering key, partition.
 
         Raises IndexError, and ValueError for a header without a name or text that is not UTF-8.
         """
-        cdef int64_t first, count, i, wanted = 0
+        cdef int64_t first, count, i, wanted = 0, micros = 0
         if not 0 <= row < self.count:
             raise IndexError(f"row {row} of {self.count}")
         value = bytes_at(&self.value, row)
@@ -148,7 +149,11 @@ cdef class Rows:
                 raise ValueError("a header has no key")
             headers.append(((<bytes>name).decode(), bytes_at(&self.headers.values, i)))
         requested = wanted if number(&self.partition, row, &wanted) else None
-        return value, key, tuple(headers), event_ms(self, row), bytes_at(&self.ordering_key, row), requested
+        time = None
+        if number(&self.event_time, row, &micros):
+            time = millis(micros)
+            self.changed_times += micros % 1000 != 0
+        return value, key, tuple(headers), time, bytes_at(&self.ordering_key, row), requested
 
 
 cdef object bytes_at(const Blobs* column, int64_t row):

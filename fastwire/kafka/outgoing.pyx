@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from fastwire.columns.block cimport Block
 from fastwire.columns.routes cimport LOOSE, Routes, weight_of_headers
-from fastwire.columns.rows cimport Rows, blob, event_ms, headers_of
+from fastwire.columns.rows cimport Rows, blob, headers_of, millis, number
 from fastwire.wire.reader cimport Reader, read_uvarint, reader_init
 from fastwire.wire.varint cimport fw_u32le
 from fastwire.wire.writer cimport MOST_BYTES_A_VARINT, put_varint, varint_size
@@ -62,7 +62,7 @@ cdef class RecordRoutes(Routes):
 
     cdef int measure(self, int64_t row) except -1:
         cdef Rows rows = self.rows
-        cdef int64_t size, weight = OVERHEAD
+        cdef int64_t size, micros = 0, weight = OVERHEAD
         cdef const uint8_t* data
         if blob(&rows.ordering_key, row, &size) is not NULL:
             raise ValueError('Kafka has no "ordering_key"')
@@ -70,6 +70,8 @@ cdef class RecordRoutes(Routes):
         self.hashes[row] = LOOSE if data is NULL else <int32_t>(murmur2(data, size) & 0x7FFFFFFF)
         weight += size
         blob(&rows.value, row, &size)
+        if number(&rows.event_time, row, &micros) and (micros % 1000 or micros == -1000):
+            rows.changed_times += 1  # -1 is the number of no time
         self.weights[row] = weight + size + (weight_of_headers(rows, row) if rows.headers.offsets is not NULL else 0)
         return 0
 
@@ -96,8 +98,9 @@ cdef class RecordBlock(Block):
         cdef const uint8_t* value = blob(&rows.value, row, &value_size)
         cdef const uint8_t* data
         cdef int64_t headers = headers_of(&rows.headers, row, &first)
-        cdef int64_t time = event_ms(rows, row)
-        cdef uint64_t delta = zigzag(self.begin(time if time else routes.now_ms))
+        cdef int64_t micros = 0
+        cdef bint timed = number(&rows.event_time, row, &micros)
+        cdef uint64_t delta = zigzag(self.begin(millis(micros) if timed else routes.now_ms))
         cdef uint64_t place = zigzag(self.count)
         cdef uint8_t* p
         body = 1 + varint_size(delta) + varint_size(place) + varint_size(zigzag(headers))

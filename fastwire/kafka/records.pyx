@@ -37,6 +37,7 @@ from fastwire.columns.builder cimport (
     lane_close,
     lane_open,
     lane_put,
+    time_of_millis,
 )
 from fastwire.wire.reader cimport FAULT_LENGTH, FAULT_TRUNCATED, Reader, reader_fail
 from fastwire.wire.varint cimport FW_STEP, fw_i64be, fw_u32be, fw_varint, fw_varint_near
@@ -45,15 +46,13 @@ cdef enum:
     PLAIN_TRIES = 8              # per batch: where every other record differs, a search for plain ones does not pay
     PLAIN_HEAD = 8               # with FW_STEP more, the bytes that may be read of a record up to the size of its key
     SMALLEST_RECORD = 7          # a length and six fields of one byte: bounds what a count may claim
-    LAST_MILLI = 253402300799999      # the end of the year 9999, and the beginning of year 1: the limits of readers
-    FIRST_MILLI = -62135596800000
 
 
 cdef inline int64_t micros(Columns* c, int64_t milli) noexcept nogil:
     if milli == -1:              # no timestamp (spec: kafka 6, 7)
         c.timeless = True
         return NO_TIME
-    return (LAST_MILLI if milli > LAST_MILLI else FIRST_MILLI if milli < FIRST_MILLI else milli) * 1000
+    return time_of_millis(c, milli)
 
 
 cdef inline int64_t zigzag(uint64_t raw) noexcept nogil:

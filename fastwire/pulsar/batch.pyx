@@ -42,6 +42,7 @@ from fastwire.columns.builder cimport (
     lane_open,
     lane_put,
     rare_time_put,
+    time_of_millis,
 )
 from fastwire.pulsar.base64 cimport base64_size, decode_base64
 from fastwire.pulsar.columns cimport (
@@ -92,11 +93,6 @@ cdef enum:
     SMALLEST_ELEMENT = 6          # 4 bytes of size and the required payload_size: bounds what a count may claim
     PLAIN_TRIES = 8               # per batch: where every other message differs, a search for plain ones does not pay
     MOST_SCHEMA_BYTES = 32 << 20  # of copies of one entry's schema version, which has 8 bytes unless it is forged
-    LAST_MILLI = 253402300799999  # the end of the year 9999, the limit of readers; 1,000 times more would overflow
-
-
-cdef inline int64_t micros(uint64_t milli) noexcept nogil:
-    return <int64_t>(milli if milli < LAST_MILLI else LAST_MILLI) * 1000
 
 
 cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t size) noexcept nogil:
@@ -159,7 +155,7 @@ cdef int put_rare(Columns* c, int64_t row, const Single* s, const uint8_t* head,
     """Write the cells of the current row that most messages lack."""
     cdef uint32_t mask = c.mask
     if s.seen & ONE_EVENT_TIME and s.event_time and has(mask, COL_EVENT_TIME):
-        rare_time_put(c, COL_EVENT_TIME, row, micros(s.event_time))
+        rare_time_put(c, COL_EVENT_TIME, row, time_of_millis(c, <int64_t>s.event_time))
     if s.seen & ONE_ORDERING_KEY and has(mask, COL_ORDERING_KEY):
         if cells_put(c, VAR_ORDERING_KEY, row, s.ordering_key, s.ordering_key_size, end):
             return NO_MEMORY
@@ -350,7 +346,7 @@ cdef int put_single(Columns* c, const Metadata* m, const EntryPlace* place, Read
     if has(mask, COL_SEQUENCE_ID):
         int64s(c, COL_SEQUENCE_ID)[row] = <int64_t>m.sequence_id
     if m.event_time and has(mask, COL_EVENT_TIME):
-        rare_time_put(c, COL_EVENT_TIME, row, micros(m.event_time))
+        rare_time_put(c, COL_EVENT_TIME, row, time_of_millis(c, <int64_t>m.event_time))
     if m.ordering_key is not NULL and has(mask, COL_ORDERING_KEY):
         if cells_put(c, VAR_ORDERING_KEY, row, m.ordering_key, m.ordering_key_size, edge):
             return NO_MEMORY
@@ -407,7 +403,7 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
     if has(mask, COL_OFFSET):
         fill(int64s(c, COL_OFFSET), first, last, place.entry)
     if has(mask, COL_TIMESTAMP):
-        fill(int64s(c, COL_TIMESTAMP), first, last, micros(m.publish_time))
+        fill(int64s(c, COL_TIMESTAMP), first, last, time_of_millis(c, <int64_t>m.publish_time))
     if has(mask, COL_TIMESTAMP_TYPE):
         fill(int32s(c, COL_TIMESTAMP_TYPE), first, last, 0)
     if has(mask, COL_LEDGER):

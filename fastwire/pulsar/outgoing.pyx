@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 from fastwire.columns.block cimport Block
 from fastwire.columns.builder cimport is_utf8
 from fastwire.columns.routes cimport LOOSE, Routes, weight_of_headers
-from fastwire.columns.rows cimport Rows, blob, bytes_at, event_ms, has_text_key, headers_of
+from fastwire.columns.rows cimport Rows, blob, bytes_at, has_text_key, headers_of, millis, number
 from fastwire.pulsar.base64 cimport encode_base64, encoded_size
 from fastwire.wire.varint cimport fw_u32le
 from fastwire.wire.writer cimport put_u32be, put_varint, varint_size
@@ -84,7 +84,7 @@ cdef class MessageRoutes(Routes):
 
     cdef int measure(self, int64_t row) except -1:
         cdef Rows rows = self.rows
-        cdef int64_t size, weight = OVERHEAD
+        cdef int64_t size, micros = 0, weight = OVERHEAD
         cdef const uint8_t* key = blob(&rows.key, row, &size)
         self.hashes[row] = LOOSE
         if key is not NULL and has_text_key(rows, row):
@@ -103,6 +103,8 @@ cdef class MessageRoutes(Routes):
         if rows.headers.offsets is not NULL:
             weight += weight_of_headers(rows, row)
             check_texts(rows, row)
+        if number(&rows.event_time, row, &micros) and (micros % 1000 or not micros):
+            rows.changed_times += 1  # 0 is the number of no time
         self.weights[row] = weight
         return 0
 
@@ -161,7 +163,7 @@ cdef class MessageBlock(Block):
         cdef const uint8_t* name
         cdef const uint8_t* data
         cdef int64_t headers = headers_of(&rows.headers, row, &first)
-        cdef int64_t time = event_ms(rows, row)
+        cdef int64_t time = 0
         cdef int64_t most = MOST_BYTES_A_HEAD + encoded_size(key_size) + value_size + order_size
         cdef bint is_base64 = False
         cdef uint8_t* start
@@ -188,6 +190,8 @@ cdef class MessageBlock(Block):
             p += encoded_size(key_size)
         p[0] = 0x18
         p = put_varint(p + 1, <uint64_t>value_size)
+        if number(&rows.event_time, row, &time):
+            time = millis(time)
         if time:
             p[0] = 0x28
             p = put_varint(p + 1, <uint64_t>time)

@@ -86,7 +86,7 @@ class Record:
     null_key: bool = False
     ordering_key: bytes | None = None
     properties: Sequence[tuple[str, str]] = ()
-    event_time: int = 0
+    event_time: int = 0  # milliseconds since 1970; 0: none
     sequence_id: int | None = None  # None: the batch's number plus the index in it
     deliver_at: int = 0  # milliseconds since 1970; such a record is sent alone, outside of batches
     compacted_out: bool = False  # only in batches: compaction has removed the record, its index stays taken
@@ -424,6 +424,6 @@ def _describe(target: pb.MessageMetadata | pb.SingleMessageMetadata, record: Rec
     if record.ordering_key is not None:
         target.ordering_key = record.ordering_key
     if record.event_time:
-        target.event_time = record.event_time
+        target.event_time = record.event_time & 0xFFFF_FFFF_FFFF_FFFF  # as Java's clients write one before 1970
     if record.value is None:
         target.null_value = True

@@ -18,6 +18,7 @@ __all__ = [
     "Message",
     "encode_block",
     "encode_bundle",
+    "encode_time",
     "encode_values",
     "read_head",
     "read_messages",
@@ -38,6 +39,8 @@ _NEXT = 4
 
 _KEYLESS = bytes((_SAME_TIME,))
 
+_MOST_MILLIS = 253402300799999  # the end of the year 9999: a larger number is in microseconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
@@ -45,7 +48,7 @@ class Message:
 
     value: bytes
     key: bytes | None = None
-    timestamp: int = 0  # milliseconds since 1970, by convention
+    timestamp: int = 0  # the number on the wire: milliseconds since 1970, by convention
     sequence: int = 0
 
 
@@ -111,6 +114,17 @@ def encode_bundle(messages: Sequence[Message], *, compress: bool | None = None, 
     span = (messages[0].sequence, previous) if sparse else None
     size = sum(len(one.value) + len(one.key or b"") for one in messages)
     return encode_block(b"".join(parts), len(messages), size, compress=compress, span=span)
+
+
+def encode_time(milli: int) -> int:
+    """Return the number of a time in milliseconds, as a message has it.
+
+    Times beyond the year 9999 are in microseconds, and those before 1970 the two's complement with 64 bits. Raises
+    ValueError for a time that microseconds with 63 bits do not count.
+    """
+    if not -(1 << 63) <= milli * 1000 < 1 << 63:
+        raise ValueError(f"a time of {milli} ms: TANK has room for 63 bits of microseconds")
+    return milli * 1000 if milli > _MOST_MILLIS else milli & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def encode_values(values: Sequence[bytes], timestamp: int, *, compress: bool | None = None) -> bytes:

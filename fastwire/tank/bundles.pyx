@@ -27,6 +27,7 @@ from fastwire.columns.builder cimport (
     lane_close,
     lane_open,
     lane_put,
+    time_of_millis,
 )
 from fastwire.wire.reader cimport FAULT_LENGTH, Reader, reader_fail
 from fastwire.wire.varint cimport FW_STEP, fw_u64le, fw_varint32, fw_varint_near
@@ -41,21 +42,21 @@ cdef enum:
     SPARSE = 0x40
     PLAIN_TRIES = 8              # per bundle: where keys come and go, a search for plain messages does not pay
     SMALLEST_MESSAGE = 2         # flags and a length: bounds what a count may claim
-    LAST_MILLI = 253402300799999     # the end of the year 9999, the limit of readers
+    MOST_MILLIS = 253402300799999    # the end of the year 9999: a larger number is in microseconds
 
 
 cdef inline int64_t micros(Columns* c, uint64_t time) noexcept nogil:
     """Return a timestamp in microseconds.
 
     It is in milliseconds by convention; some producers write microseconds, which as milliseconds are all beyond the
-    year 9999 (spec: tank 6).
+    year 9999. Numbers that are negative with 64 bits are milliseconds before 1970 (spec: tank 6).
     """
-    if time <= LAST_MILLI:
+    if time <= MOST_MILLIS:
         return <int64_t>time * 1000
     if time == <uint64_t>-1:
         c.timeless = True
         return NO_TIME
-    return <int64_t>time if time <= <uint64_t>LAST_MILLI * 1000 else LAST_MILLI * 1000
+    return <int64_t>time if <int64_t>time > 0 else time_of_millis(c, <int64_t>time)
 
 
 cdef bint read_bundle_head(const uint8_t* p, int64_t size, int64_t base, BundleHead* head) noexcept nogil:

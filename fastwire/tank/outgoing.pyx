@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from fastwire.columns.block cimport Block
 from fastwire.columns.routes cimport LOOSE, Routes
-from fastwire.columns.rows cimport Rows, blob, event_ms, headers_of
+from fastwire.columns.rows cimport Rows, blob, headers_of, millis, number
 from fastwire.wire.writer cimport MOST_BYTES_A_VARINT, put_u64le, put_varint
 
 __all__ = ["MessageBlock", "MessageRoutes"]
@@ -27,8 +27,17 @@ cdef enum:
     SAME_TIME = 2
     NEXT = 4
     MULTIPLIER = 0x9E3779B1
+    MOST_MILLIS = 253402300799999    # a larger number is in microseconds
 
 fw_crc32_prepare()
+
+
+cdef inline uint64_t encoded_time(int64_t micros) noexcept nogil:
+    """Return the number of a time: in milliseconds, unless only microseconds can express it (spec: tank 6)."""
+    cdef int64_t milli = millis(micros)
+    if micros > <int64_t>MOST_MILLIS and (micros % 1000 or milli > <int64_t>MOST_MILLIS):
+        return <uint64_t>micros
+    return <uint64_t>milli
 
 
 @cython.final
@@ -37,11 +46,13 @@ cdef class MessageRoutes(Routes):
 
     cdef int measure(self, int64_t row) except -1:
         cdef Rows rows = self.rows
-        cdef int64_t first, key_size, size
+        cdef int64_t first, key_size, size, micros = 0
         cdef const uint8_t* key = blob(&rows.key, row, &key_size)
         if blob(&rows.value, row, &size) is NULL:
             raise ValueError("TANK has no null values; an empty one is possible")
         self.weights[row] = OVERHEAD + size + key_size
+        if number(&rows.event_time, row, &micros) and micros <= <int64_t>MOST_MILLIS:
+            rows.changed_times += micros % 1000 != 0 or micros == -1000      # -1 is the number of no time
         if headers_of(&rows.headers, row, &first):
             raise ValueError('TANK has no "properties"')
         if blob(&rows.ordering_key, row, &size) is not NULL:
@@ -66,9 +77,11 @@ cdef class MessageBlock(Block):
         cdef int64_t key_size, value_size
         cdef const uint8_t* key = blob(&rows.key, row, &key_size)
         cdef const uint8_t* value = blob(&rows.value, row, &value_size)
-        cdef int64_t given = event_ms(rows, row)
-        cdef uint64_t time = <uint64_t>(given if given else routes.now_ms)
+        cdef int64_t given = 0
+        cdef uint64_t time = <uint64_t>routes.now_ms
         cdef uint8_t* p = self.reserve(MOST_BYTES_A_HEAD + MOST_BYTES_A_VARINT + key_size + value_size)
+        if number(&rows.event_time, row, &given):
+            time = encoded_time(given)
         p[0] = HAS_KEY if key is not NULL else 0
         if self.count and time == self.time:
             p[0] |= SAME_TIME

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...dataset.level import FIRST_US, LAST_US
 from .schema import Decoded, Decoder
 
 __all__ = ["BAD", "REASON", "Column", "Pieces", "RowSplit", "marked_pieces"]
@@ -102,6 +103,10 @@ def _column(column: Column, records: pa.RecordBatch, own: pa.RecordBatch) -> pa.
     if column.origin == "value":
         return records.column(column.source)
     array = own.column(column.source)
+    if column.origin != "input":
+        micros = array.cast(pa.int64())
+        days = pc.and_(pc.greater_equal(micros, FIRST_US), pc.less_equal(micros, LAST_US))
+        array = pc.if_else(days, array, pa.scalar(None, array.type))  # no folder names another time
     if column.origin == "date":
         return array.cast(pa.date32())
     return pc.hour(array).cast(pa.int32()) if column.origin == "hour" else array

@@ -1,6 +1,7 @@
 """The connections of one of Spark's processes: the daemon's links on an event loop, for callers that block."""
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -17,6 +18,8 @@ from ...systems.link import BrokerLink
 from ...systems.linkbook import TimedLinkBook
 
 __all__ = ["POOL_BYTES", "Connections", "RangeBook"]
+
+logger = logging.getLogger("fastwire.spark")
 
 POOL_BYTES = 1 << 30  # an entry may become an eighth of it; beyond that the prefetch queue of a task limits memory
 
@@ -41,6 +44,7 @@ class RangeBook(TimedLinkBook[K, L]):
         self.ended_by: Exception | None = None
         self.throttled_until = 0.0
         self._reading: L | None = None
+        self._unfit = False  # some chunk had times that its columns cannot hold
         self._news = asyncio.Event()
         self._time = asyncio.get_running_loop().time
 
@@ -102,6 +106,9 @@ class RangeBook(TimedLinkBook[K, L]):
 
     def on_chunk(self, chunk: Chunk) -> None:
         """Keep a chunk for the reader."""
+        if chunk.unfit_times and not self._unfit:
+            logger.warning("times of records do not fit into a TIMESTAMP: the nearest time that fits is read")
+            self._unfit = True
         self.chunks.append(chunk)
         self.tell()
 

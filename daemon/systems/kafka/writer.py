@@ -32,7 +32,7 @@ class KafkaWriter(RecordWriter[Record]):
             value=put.value,
             key=put.key.encode() if isinstance(put.key, str) else put.key,
             headers=[(name, value.encode() if isinstance(value, str) else value) for name, value in put.properties],
-            timestamp=put.event_time or now_ms(),
+            timestamp=now_ms() if put.event_time is None else put.event_time,
         )
 
     def _routes(self, rows: Rows) -> Routes:

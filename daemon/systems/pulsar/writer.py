@@ -79,7 +79,7 @@ def _record(put: Put) -> Record:
         key_is_base64=isinstance(put.key, bytes),
         ordering_key=put.ordering_key,
         properties=properties,
-        event_time=put.event_time,
+        event_time=put.event_time or 0,
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastwire.columns.routes import Routes
 from fastwire.columns.rows import Rows
 from fastwire.producer import BatchLimits
-from fastwire.tank.bundle import Message
+from fastwire.tank.bundle import Message, encode_time
 from fastwire.tank.outgoing import MessageRoutes
 from fastwire.tank.producer import ProducerSettings
 
@@ -32,7 +32,8 @@ class TankWriter(RecordWriter[Message]):
         if put.ordering_key is not None or put.properties:
             raise ValueError(f'TANK has no "{"properties" if put.properties else "ordering_key"}"')
         key = put.key.encode() if isinstance(put.key, str) else put.key
-        return Message(value=put.value, key=key, timestamp=put.event_time or now_ms())
+        time = now_ms() if put.event_time is None else put.event_time
+        return Message(value=put.value, key=key, timestamp=encode_time(time))
 
     def _routes(self, rows: Rows) -> Routes:
         return MessageRoutes(rows, now_ms())

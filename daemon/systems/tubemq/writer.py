@@ -67,10 +67,10 @@ def _message(put: Put) -> OutgoingMessage:
     attributes = dict(texts_of(put, "TubeMQ"))
     if len(attributes) < len(put.properties):
         raise ValueError("TubeMQ has one property of a name")
-    if put.event_time:
-        if MSG_TIME in attributes:
+    if put.event_time is not None:
+        time = message_time(put.event_time)
+        if attributes.setdefault(MSG_TIME, time) != time:
             raise ValueError(f'TubeMQ stores the event time as the property "{MSG_TIME}", which is given, too')
-        attributes[MSG_TIME] = message_time(put.event_time)
     return OutgoingMessage(put.value, attributes, put.partition)
 
 

@@ -51,6 +51,12 @@ def test_least_and_greatest_of_all_row_groups(values: pa.Array, low: object, hig
         pa.array([b"a"]),
         pa.array([True]),
         pa.array([_END_OF_TIME], _US),
+        pa.array([0, _END_OF_TIME + 1], _US),
+        pa.array([None, None, -62_135_596_800_000_001, 0], _US),
+        pa.array([(1 << 63) - 1], _US),
+        pa.array([_END_OF_TIME // 1000 + 1], pa.timestamp("ms")),
+        pa.array([2_932_897, 0], pa.date32()),
+        pa.array([-719_163], pa.date32()),
     ],
 )
 def test_types_and_values_without_an_order_have_none(values: pa.Array) -> None:

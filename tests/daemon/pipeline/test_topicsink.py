@@ -276,6 +276,31 @@ def test_records_keep_their_keys_headers_and_times(tmp_path: Path, kinds: tuple[
     assert by_value['"one"'][time].startswith("2026-01-31T12:00:00")
 
 
+def test_times_that_a_topic_cannot_hold_are_counted(tmp_path: Path) -> None:
+    from fastwire.kafka.payload import Record, encode_batch
+
+    far = 253402300800000 * 30
+    times = {b"far": far, b"early": -1_000, b"none": -1, b"zero": 0}
+    with running(KafkaDevBroker()) as source, running(PulsarDevBroker()) as target:
+        source.create_topic("orders", 1)
+        source.create_topic("copy", 1)
+        target.create_topic("copy", 1)
+        source.append("orders", [encode_batch([Record(value=name, timestamp=at) for name, at in times.items()])])
+        for kind, url in (("kafka", source.url), ("pulsar", target.url)):
+            config = configured(tmp_path, source.url, kind, url)
+            config.write_text(config.read_text().replace('"mirror"', f'"{kind}"'))
+            ran = shared().run("run", config, "--until-end")
+            assert ran.returncode == 0, ran.stderr
+            assert ran.stderr.count("cannot hold some event times") == (kind == "pulsar")
+        copied = {row["value"]: row["timestamp"] for row in tail(source, "copy")}
+        others = {row["value"]: row["eventTime"] for row in tail(target, "copy")}
+    assert copied["early"] == others["early"] == "1969-12-31T23:59:59.000000Z"
+    assert copied["zero"] == "1970-01-01T00:00:00.000000Z"
+    assert others["zero"] is None  # the number of no time in Pulsar
+    assert copied["far"] == others["far"] and copied["far"].startswith("+")
+    assert copied["none"].startswith("20")  # the time of writing
+
+
 def test_header_bytes_survive_in_kafka_and_stop_the_log_for_pulsar(tmp_path: Path) -> None:
     from fastwire.kafka.payload import Record, encode_batch
 

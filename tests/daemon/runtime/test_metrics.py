@@ -46,6 +46,7 @@ def filled() -> DaemonMetrics:
     orders.decoded(140, 10, 1, 5)
     orders.stalled("maxUnackedMessagesPerConsumer")
     orders.superseded()
+    orders.changed_times(7)
     orders.sink_failed()
     orders.disk_full(1.5)
     orders.state("running")
@@ -91,6 +92,7 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_decode_added_columns_total{p}": 1,
         f"fastwire_decode_filtered_values_total{p}": 5,
         f"fastwire_sink_superseded_rolls_total{p}": 1,
+        f"fastwire_sink_changed_times_total{p}": 7,
         f"fastwire_sink_failures_total{p}": 1,
         f"fastwire_sink_disk_full_seconds_total{p}": 1.5,
         'fastwire_pipeline_state{pipeline="orders",state="running"}': 1,
@@ -100,7 +102,7 @@ def test_every_fact_has_its_series() -> None:
 def test_names_follow_the_rule() -> None:
     units = (
         "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures|"
-        "logs|stalls|values|columns"
+        "logs|stalls|values|columns|times"
     )
     for family in text_string_to_metric_families(filled().render().decode()):
         if not family.name.startswith("fastwire_"):

@@ -39,6 +39,7 @@ from fastwire_daemon.systems.tank import writer as tank_writer
 from fastwire_daemon.systems.topicwriter import Part, TopicWriter
 from fastwire_daemon.systems.writer import Put, WriteOptions
 from tests.support.spark_scene import SCENES
+from tests.support.times import LAST_MILLI
 
 NOW_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -199,7 +200,10 @@ def cases(draw: st.DrawFn, system: str) -> dict[str, Any]:
     headers = st.lists(st.tuples(ascii_texts if exact else texts, header_values), max_size=0 if system == "tank" else 3)
     columns["headers"] = column(headers, HEADERS)
     columns["partition"] = column(st.integers(0, partitions - 1), pa.int32())
-    columns["eventTime"] = column(st.integers(-5_000, 1 << 50), pa.timestamp("us"))
+    micros = st.integers(-5_000, 1 << 50) | st.integers(-LAST_MILLI * 1000, LAST_MILLI * 1000)
+    if system == "tank":  # a record has whole milliseconds, and TANK may have a row's microseconds
+        micros = micros.map(lambda micro: micro // 1000 * 1000)
+    columns["eventTime"] = column(micros, pa.timestamp("us"))
     if system == "pulsar":
         columns["orderingKey"] = column(st.binary(max_size=5), pa.binary())
     batch = pa.record_batch(columns)
@@ -283,6 +287,38 @@ async def test_a_topic_holds_the_same_records_either_way(system: str) -> None:
         assert len(found[0]) == 3
         assert found[0] == found[1]
     assert scene.broker.violations == []
+
+
+FAR = 253402300800000 * 1000  # the year 10,000
+TIMES = [0, 1_000, 1_700_000_000_123_000, 1_700_000_000_123_456, FAR, FAR * 30, FAR * 30 + 1, LAST_MILLI * 1000]
+EARLY = [-1_000, -1_001, -2_000, -FAR, -LAST_MILLI * 1000]
+CHANGED: dict[str, dict[int, int | None]] = {
+    "kafka": {-1_000: None},  # its number of no time
+    "pulsar": {0: None},
+    "tank": {-1_000: None, 1_700_000_000_123_456: 1_700_000_000_123_456, FAR * 30 + 1: FAR * 30 + 1},
+}
+
+
+@pytest.mark.parametrize("system", SCENES)
+async def test_times_are_read_as_they_were_or_counted(system: str) -> None:
+    scene = SCENES[system]()
+    given = [*TIMES, *EARLY]
+    wanted = [CHANGED[system].get(micros, micros // 1000 * 1000) for micros in given]
+    with running(scene.broker):
+        scene.create("t", 1)
+        batch = pa.record_batch(
+            {"value": pa.array([b""] * len(given)), "eventTime": pa.array(given, pa.timestamp("us", "UTC"))}
+        )
+        async with system_named(system).open_writer(
+            parse_connection({"url": scene.url}), "t", WriteOptions()
+        ) as writer:
+            rows = Rows(batch)
+            await writer.write_rows(rows)
+        async with connect(scene.url).read("t", "earliest") as reader:
+            batches = [pa.record_batch(chunk) async for chunk in reader.up_to_now() if chunk.rows]
+    name = "eventTime" if "eventTime" in batches[0].schema.names else "timestamp"
+    assert [micros for each in batches for micros in each[name].cast(pa.int64()).to_pylist()] == wanted
+    assert rows.changed_times == sum(one != other for one, other in zip(given, wanted, strict=True)) > 0
 
 
 @pytest.mark.parametrize(("system", "batch"), [*((system, 100) for system in SCENES), ("pulsar", 0)])

@@ -29,8 +29,8 @@ def batch() -> pa.RecordBatch:
 
 RECORDS: list[tuple[Any, ...]] = [
     (b"a", "é", (("h", b"1"), ("é", None)), 1, b"o", 1),
-    (None, None, (), 0, None, None),
-    (b"", "", (), 0, b"", 0),
+    (None, None, (), None, None, None),
+    (b"", "", (), -1, b"", 0),
     (b"\xff", "k", (("x", b""),), 2, None, -1),
 ]
 

@@ -13,6 +13,7 @@ from fastwire.kafka.payload import Compression, Record, encode_batch, encode_blo
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 from tests.support.kafka.golden import GOLDEN, Reading, Row, StoredLog, described, digest, fetch_response, golden, names
+from tests.support.times import LAST_MILLI, micros_of, nearest_millis
 
 RECORDS = names("records")
 FETCHES = names("fetch")
@@ -321,6 +322,36 @@ def test_records_without_a_time(appended: int) -> None:
         wanted = None if appended or number % 3 else datetime.fromtimestamp((1000 + number) / 1000, UTC)
         assert row["timestamp"] == wanted
     assert len(rows) == 30
+
+
+@pytest.mark.parametrize("rows", [1, 30])  # a loop of its own takes runs of plain records
+@pytest.mark.parametrize(
+    ("milli", "unfit"),
+    [
+        (253402300800000, 0),  # the year 10,000
+        (1_700_000_000_000_000, 0),  # microseconds where milliseconds belong
+        (-1000, 0),
+        (-62135596800001, 0),  # before the year 1
+        (LAST_MILLI, 0),
+        (-LAST_MILLI, 0),
+        (LAST_MILLI + 1, 1),
+        ((1 << 63) - 1, 1),
+        (-(1 << 63), 1),
+    ],
+)
+def test_times_land_as_they_are_or_are_counted(milli: int, unfit: int, rows: int) -> None:
+    reading = Reading()
+    found = reading.read(fetch_response(encode_batch([Record(value=b"v", key=b"k", timestamp=milli)] * rows)))
+    assert [micros_of(row["timestamp"]) for row in found] == [nearest_millis(milli)] * rows
+    assert reading.unfit_times == unfit * rows
+
+
+def test_times_of_a_damaged_batch_are_not_counted() -> None:
+    batch = encode_batch([Record(value=b"v", timestamp=(1 << 63) - 1)] * 3)
+    damaged = encode_block_batch(batch[61:] + b"x", 3, base_timestamp=(1 << 63) - 1, last_offset_delta=2)
+    reading = Reading()
+    assert reading.read(fetch_response(damaged + encode_batch([Record(value=b"v")], base_offset=3)))
+    assert reading.unfit_times == 0
 
 
 def test_a_damaged_batch_leaves_no_nulls_behind() -> None:

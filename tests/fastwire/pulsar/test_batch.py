@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,8 @@ from fastwire.pulsar.payload import (
 from fastwire.wire.frame import Frame
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
-from tests.support.pulsar.frames import CONSUMER, LAST_MILLI, feed, message_frame, oracle, scanner, words
+from tests.support.pulsar.frames import CONSUMER, feed, message_frame, oracle, scanner, words
+from tests.support.times import LAST_MILLI, nearest_millis
 
 TIME = 1_700_000_000_000
 COLUMNS = ROW.names
@@ -292,21 +294,28 @@ def test_a_sequence_id_that_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("milli", "micros"),
+    ("milli", "micros", "unfit"),
     [
-        (1, 1000),
-        (LAST_MILLI, LAST_MILLI * 1000),
-        (LAST_MILLI + 1, LAST_MILLI * 1000),
-        ((1 << 64) - 1, LAST_MILLI * 1000),
+        (1, 1000, 0),
+        (253402300799999 + 1, 253402300800000 * 1000, 0),  # the year 10,000
+        (1_700_000_000_000_000, 1_700_000_000_000_000_000, 0),  # microseconds where milliseconds belong
+        (LAST_MILLI, LAST_MILLI * 1000, 0),
+        (LAST_MILLI + 1, LAST_MILLI * 1000, 2),
+        ((1 << 63) - 1, LAST_MILLI * 1000, 2),
+        ((1 << 64) - 1000, -1_000_000, 0),  # as Java reads the number
+        (1 << 63, -LAST_MILLI * 1000, 2),
     ],
 )
-def test_times_are_clamped_to_what_readers_show(milli: int, micros: int) -> None:
-    entry = encode_single_entry(
-        Record(value=b"", event_time=milli), producer_name="p", sequence_id=0, publish_time=milli
-    )
+@pytest.mark.parametrize("batched", [False, True])
+def test_times_land_as_they_are_or_are_counted(milli: int, micros: int, unfit: int, batched: bool) -> None:
+    assert nearest_millis(milli) == micros
+    record = Record(value=b"", event_time=milli)
+    encode = partial(encode_batch_entry, [record]) if batched else partial(encode_single_entry, record)
+    entry = encode(producer_name="p", sequence_id=0, publish_time=milli)
     to, _ = scanner()
-    (row,) = feed(to, message_frame(entry.body)).rows
-    assert (row["timestamp"], row["eventTime"]) == (micros, micros)
+    seen = feed(to, message_frame(entry.body))
+    assert [(row["timestamp"], row["eventTime"]) for row in seen.rows] == [(micros, micros)]
+    assert seen.unfit_times == unfit
 
 
 # --- damage: all rows of an entry or none, and the columns go on

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position
-from fastwire.tank.bundle import Message, encode_bundle, encode_values, read_head, read_messages
+from fastwire.tank.bundle import Message, encode_bundle, encode_time, encode_values, read_head, read_messages
 from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
 from fastwire.tank.error import PartitionStatus
 from fastwire.tank.message import MessageType, encode_frame
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 from tests.support.tank.golden import Reading, asked_by, described, names, response
+from tests.support.times import EPOCH, LAST_MILLI, micros_of
 
 T = 1_700_000_000_000
 CONSUME = [name for name in names("consume") if not name.startswith("bad_")]
@@ -166,14 +167,38 @@ def test_any_bundle(written: list[Message], compress: bool, gaps: list[int], spa
     assert bytewise.read(answer(chunk_of(bundle), base=7), range(1, 40)) == rows
 
 
-def test_timestamps_beyond_what_readers_know() -> None:
-    times = [(1 << 64) - 1, 1_700_000_000_000_001, (1 << 64) - 2, 0]
-    bundle = encode_bundle([Message(value=b"", timestamp=time) for time in times])
+@pytest.mark.parametrize("rows", [1, 30])
+@pytest.mark.parametrize(
+    ("number", "micros", "unfit"),
+    [
+        (253402300799999, 253402300799999_000, 0),  # the end of the year 9999
+        (253402300800000, 253402300800000, 0),  # in 1978: larger numbers are microseconds
+        (1_700_000_000_000_001, 1_700_000_000_000_001, 0),
+        (253402300799999_001, 253402300799999_001, 0),
+        ((1 << 63) - 1, (1 << 63) - 1, 0),
+        ((1 << 64) - 1000, -1_000_000, 0),  # milliseconds before 1970
+        (1 << 63, -LAST_MILLI * 1000, 1),
+    ],
+)
+def test_times_land_as_they_are_or_are_counted(number: int, micros: int, unfit: int, rows: int) -> None:
+    one = reading()
+    found = one.read(answer(chunk_of(encode_bundle([Message(value=b"", timestamp=number)] * rows))))
+    assert [micros_of(row["timestamp"]) for row in found] == [micros] * rows
+    assert one.unfit_times == unfit
+
+
+def test_the_largest_number_is_no_time() -> None:
+    bundle = encode_bundle([Message(value=b"", timestamp=time) for time in ((1 << 64) - 1, 0)])
+    assert [row["timestamp"] for row in reading().read(answer(chunk_of(bundle)))] == [None, EPOCH]
+
+
+def test_milliseconds_are_written_so_that_they_are_read() -> None:
+    times = [0, 1, -1000, 253402300799999, 253402300800000, LAST_MILLI, -LAST_MILLI]
+    bundle = encode_bundle([Message(value=b"", timestamp=encode_time(time)) for time in times])
     rows = reading().read(answer(chunk_of(bundle)))
-    assert rows[0]["timestamp"] is None
-    assert rows[1]["timestamp"].timestamp() == 1_700_000_000.000001
-    assert rows[2]["timestamp"].year == 9999
-    assert rows[3]["timestamp"].timestamp() == 0
+    assert [micros_of(row["timestamp"]) for row in rows] == [time * 1000 for time in times]
+    with pytest.raises(ValueError, match="a time of 9223372036854776 ms: TANK has room for 63 bits"):
+        encode_time(LAST_MILLI + 1)
 
 
 def test_a_first_message_without_a_timestamp_is_of_1970() -> None:

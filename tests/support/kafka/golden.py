@@ -17,6 +17,7 @@ from fastwire.kafka.scan import CorruptBatch, Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Log, Position, Span
 from fastwire.wire.pool import Pool
+from tests.support.times import rows_with_times
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka"
 FETCH = 1
@@ -67,6 +68,7 @@ class Reading:
         self.rows: list[Row] = []
         self.spans: list[Span] = []
         self.letters: list[Any] = []
+        self.unfit_times = 0
         self.fetched: list[Fetched] = []
         self.corrupt: list[CorruptBatch] = []
         self.responses: list[bytes] = []
@@ -124,7 +126,8 @@ class Reading:
         if chunk.rows:
             batch = pa.record_batch(chunk)
             batch.validate(full=True)
-            self.rows += batch.to_pylist()
+            self.rows += rows_with_times(batch)
+            self.unfit_times += chunk.unfit_times
         self.spans += chunk.spans()
         self.letters += chunk.diverted
 

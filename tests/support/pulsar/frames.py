@@ -23,6 +23,7 @@ from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
+from tests.support.times import nearest_millis
 
 __all__ = [
     "CONSUMER",
@@ -45,7 +46,6 @@ __all__ = [
 CONSUMER = 7
 CONNECTION = 1
 LOG = Log("pulsar", "test", "persistent://public/default/ev", "0")
-LAST_MILLI = 253402300799999  # later times are shown as this one
 Row = dict[str, Any]
 
 
@@ -124,6 +124,7 @@ class Seen:
     spans: list[Span] = field(default_factory=list)
     runs: list[tuple[int, int, int]] = field(default_factory=list)
     chunk_rows: list[int] = field(default_factory=list)
+    unfit_times: int = 0
     stops: list[Stop] = field(default_factory=list)
 
     def take(self, chunk: Chunk | None, validate: bool = True) -> None:
@@ -134,6 +135,7 @@ class Seen:
         self.spans += chunk.spans()
         self.runs += chunk.runs()
         self.chunk_rows.append(chunk.rows)
+        self.unfit_times += chunk.unfit_times
         chunk.release()
 
 
@@ -254,12 +256,12 @@ def oracle(frame: bytes, log: Log = LOG) -> list[Row]:
                 "topic": log.topic,
                 "partition": int(log.partition),
                 "offset": message.message_id.entryId,
-                "timestamp": min(metadata.publish_time, LAST_MILLI) * 1000,
+                "timestamp": nearest_millis(metadata.publish_time),
                 "timestampType": 0,
                 "headers": [(text_of(pair.key), pair.value.encode()) for pair in single.properties] or None,
                 "ledger": message.message_id.ledgerId,
                 "batchIndex": index,
-                "eventTime": min(single.event_time, LAST_MILLI) * 1000 if single.event_time else None,
+                "eventTime": nearest_millis(single.event_time) if single.event_time else None,
                 "producer": metadata.producer_name,
                 "sequenceId": sequence if sequence < 1 << 63 else sequence - (1 << 64),
                 "orderingKey": single.ordering_key if single.HasField("ordering_key") else None,

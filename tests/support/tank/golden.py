@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from struct import pack
@@ -18,9 +18,9 @@ from fastwire.tank.response import Fetched, Planned
 from fastwire.tank.scan import CorruptBundle, Scanner
 from fastwire.tank.slot import SlotTable
 from fastwire.wire.pool import Pool
+from tests.support.times import EPOCH, rows_with_times
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tank"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
 
@@ -89,6 +89,7 @@ class Reading:
         self.rows: list[Row] = []
         self.spans: list[Span] = []
         self.letters: list[Any] = []
+        self.unfit_times = 0
         self.fetched: list[Fetched] = []
         self.corrupt: list[CorruptBundle] = []
         self.answers: list[tuple[int, bytes]] = []
@@ -149,7 +150,8 @@ class Reading:
         if chunk.rows:
             batch = pa.record_batch(chunk)
             batch.validate(full=True)
-            self.rows += batch.to_pylist()
+            self.rows += rows_with_times(batch)
+            self.unfit_times += chunk.unfit_times
         self.spans += chunk.spans()
         self.letters += chunk.diverted
 

@@ -4,13 +4,10 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
-
 from fastwire.columns.chunk import Chunk, DeadLetter
-from fastwire.columns.text import LineFormatter
+from fastwire.columns.rows import Rows
 from fastwire.errors import CorruptEntryError, Damage
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ackset import bits_of
@@ -31,7 +28,6 @@ from fastwire.pulsar.topic import Topic, parse_topic
 from fastwire.wire.pool import Pool
 
 from ....runtime.clock import now_ms
-from ...cell import cell_bytes
 from ..client_cluster import ClientCluster
 from ..producer import TopicProducer
 from ..settings import ClientSettings
@@ -39,7 +35,6 @@ from ..settings import ClientSettings
 __all__ = ["DeadLetters", "Origin", "records_of"]
 
 MEMORY = 1 << 30  # the client's own limit, so an entry that it has decoded can be decoded here
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 Origin = tuple[Record, MessageId, str]  # a record, its id and its topic
 
@@ -183,30 +178,21 @@ def _decode(
 
 def records_of(chunk: Chunk, rows: Iterable[int]) -> list[Record]:
     """Return rows as records to be published again. Raises ValueError after ``release``."""
-    pieces: list[bytes] = []
-    LineFormatter(chunk).write(pieces.append)
-    lines = b"".join(pieces).splitlines()
+    given = Rows(chunk)
     found = []
     for row in rows:
-        cells = orjson.loads(lines[row])
-        ordering = cells.get("orderingKey")
+        value, key, headers, event_time, ordering_key, _ = given.record(row)
+        assert not isinstance(key, str), "keys of chunks are bytes"
         found.append(
             Record(
-                value=None if cells["value"] is None else cell_bytes(cells["value"]),
-                **_key(None if cells.get("key") is None else cell_bytes(cells["key"])),
-                ordering_key=None if ordering is None else cell_bytes(ordering),
-                properties=[
-                    (one["key"], cell_bytes(one["value"]).decode("utf-8", "replace"))
-                    for one in cells.get("headers") or ()
-                ],
-                event_time=_milliseconds(cells.get("eventTime")),
+                value=value,
+                **_key(key),
+                ordering_key=ordering_key,
+                properties=[(name, (text or b"").decode("utf-8", "replace")) for name, text in headers],
+                event_time=event_time or 0,
             )
         )
     return found
-
-
-def _milliseconds(time_of_event: str | None) -> int:
-    return 0 if time_of_event is None else (datetime.fromisoformat(time_of_event) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _key(key: bytes | None) -> dict[str, Any]:

@@ -66,6 +66,15 @@ LETTERS: list[dict[str, Any]] = [
 NULL = {"value": b"", "offset": 12, "timestamp": TIMES[0], "reason": "number is null and part of the key"}
 
 
+def test_times_outside_of_the_calendar_have_no_day() -> None:
+    far = [253_402_300_799_999_999, 253_402_300_800_000_000, -62_135_596_800_000_001, (1 << 63) - 1]
+    times = pa.array(far, pa.timestamp("us", "UTC"))
+    rows = pa.record_batch({"value": [b"1"] * 4, "offset": pa.array(range(4)), "timestamp": times})
+    good = pa.Table.from_batches([good for good, _ in split().open()(rows)])
+    assert good["date"].to_pylist() == [date(9999, 12, 31), None, None, None]
+    assert good["hour"].to_pylist() == [23, None, None, None]
+
+
 def test_good_rows_have_the_columns_of_the_table_and_bad_ones_those_of_the_input() -> None:
     good, bad = together(split().open()(INPUT))
     assert good == GOOD

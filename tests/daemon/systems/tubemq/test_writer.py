@@ -47,6 +47,14 @@ async def test_records_become_messages(broker: TubeMQDevBroker) -> None:
     assert [one.type for one in store.messages if one.partition] == ["aaa"]  # by which filters choose
 
 
+async def test_a_message_that_is_copied_has_its_time_twice(broker: TubeMQDevBroker) -> None:
+    async with open_writer(connection(broker), "t", WriteOptions()) as writer:
+        attributes = (("$msgTime$", "202601011200"),)
+        await writer.write(Put(b"a", properties=attributes, event_time=1767240000000, partition=1))
+    text = b"$msgTime$=202601011200"
+    assert stored(broker) == [(1, 1, len(text).to_bytes(4) + text + b"a")]
+
+
 async def test_a_load_goes_round_the_partitions(broker: TubeMQDevBroker) -> None:
     load = Load(records=100)
     async with open_writer(connection(broker), "t", WriteOptions(batch=30)) as writer:
