@@ -217,7 +217,7 @@ def _writes(saved: Saved) -> str:
         ]
         for row in saved.get("write_rows", ())
     ]
-    return _table(["Arrow rows of 100 B to a topic, LZ4", "CPU a row", "rows a second"], rows)
+    return _table(["Arrow rows of 100 B to a topic, LZ4, Pulsar: mixed keys", "CPU a row", "rows a second"], rows)
 
 
 def _jobs(saved: Saved) -> str:

@@ -76,6 +76,10 @@ class SinkConfig(Table):
     keys of a connection, as in source."""
     key_hash: Literal["java", "murmur3"] = "java"
     """Pulsar: hash of keys to partitions of the topic; use that of the topic's other producers."""
+    batching: Literal["key", "grouped", "mixed"] = "key"
+    """Pulsar: which keys share a batch. key: one, and another key ends the batch, so that all readers keep their order;
+    grouped: one, in larger batches, and only the records of a key keep their order; mixed: any, in the largest batches,
+    and readers of key_shared subscriptions lose the order of keys."""
     connection: SkipJsonSchema[ConnectionField | None] = Field(default=None, exclude=True)
     """The connection of a topic."""
     compression: Text | None = None

@@ -46,6 +46,7 @@ def topic_sink(config: PipelineConfig) -> "TopicSink":
     options = WriteOptions(
         compression=None if sink.compression is None else sink.compression.upper(),
         batch=_BATCH_RECORDS,
+        batching=sink.batching,
         hashing=sink.key_hash,
     )
     make_writer = partial(system_named(system).open_writer, sink.connection, sink.topic, options)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from fastwire.columns.rows import Rows
 
@@ -38,14 +38,17 @@ class WriteOptions:
     """Options of a writer.
 
     ``compression`` is the name of a codec in capitals, None for the usual one of the system, ``batch`` the number of
-    records per entry (0: no batches), ``hashing`` the hash that maps a key to its partition. With ``public_keys``
-    records are encrypted. A topic that does not exist is created with ``create`` partitions; 0 leaves that to the
-    broker. ``name`` is the unique name of a writer, for ``Recall.fence``. Without ``resend`` a record fails rather than
-    being sent again where the broker may have stored it and would not recognize it.
+    records per entry (0: no batches), ``hashing`` the hash that maps a key to its partition. ``batching`` says which
+    keys share a batch where brokers hand whole batches to the reader of a key: "key" and "grouped" one, "mixed" any.
+    "grouped" and "mixed" give up an order for larger batches (``fastwire.pulsar.batcher.Batching``). With
+    ``public_keys`` records are encrypted. A topic that does not exist is created with ``create`` partitions; 0 leaves
+    that to the broker. ``name`` is the unique name of a writer, for ``Recall.fence``. Without ``resend`` a record fails
+    rather than being sent again where the broker may have stored it and would not recognize it.
     """
 
     compression: str | None = None
     batch: int = 1
+    batching: Literal["key", "grouped", "mixed"] = "key"
     create: int = 0
     hashing: str = "java"
     public_keys: Keys = field(default_factory=dict)

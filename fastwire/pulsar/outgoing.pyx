@@ -7,7 +7,8 @@ A key of bytes is sent as base64.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
 
 from fastwire.columns.block cimport Block
 from fastwire.columns.builder cimport is_utf8
@@ -107,6 +108,121 @@ cdef class MessageRoutes(Routes):
             rows.changed_times += 1  # 0 is the number of no time
         self.weights[row] = weight
         return 0
+
+    def group(self, int64_t first, int64_t stop):
+        """Sort the rows ``first`` to ``stop`` of a step by key, for ``runs``.
+
+        Keys come in the order of their first rows, and the rows of a key keep theirs.
+        """
+        cdef int64_t count = stop - first
+        cdef int64_t room = 2
+        cdef int64_t i
+        cdef int32_t* table
+        cdef int32_t* leads
+        cdef int32_t* members
+        cdef int32_t* rows
+        cdef int64_t* ends
+        self.check(first, stop)
+        while room < 2 * count:
+            room *= 2
+        table = <int32_t*>malloc(<size_t>room * sizeof(int32_t))
+        leads = <int32_t*>malloc(<size_t>(count + 1) * sizeof(int32_t))
+        members = <int32_t*>malloc(<size_t>(count + 1) * sizeof(int32_t))
+        rows = <int32_t*>malloc(<size_t>(count + 1) * sizeof(int32_t))
+        ends = <int64_t*>calloc(<size_t>(count + 1), sizeof(int64_t))
+        try:
+            if table is NULL or leads is NULL or members is NULL or rows is NULL or ends is NULL:
+                raise MemoryError()
+            with nogil:
+                memset(table, 0xFF, <size_t>room * sizeof(int32_t))
+                self.count_keys(self.order + first, count, table, room, leads, members, ends)
+                for i in range(count):
+                    rows[ends[members[i]]] = self.order[first + i]
+                    ends[members[i]] += 1
+                memcpy(self.order + first, rows, <size_t>count * sizeof(int32_t))
+        finally:
+            free(table)
+            free(leads)
+            free(members)
+            free(rows)
+            free(ends)
+
+    def runs(self, int64_t first, int64_t stop):
+        """Return the runs of rows with the same key among ``first`` to ``stop``: a list of (first, stop, key).
+
+        The bounds are for ``Block.add``. The key is None for rows without one, else its kind and its bytes.
+        """
+        cdef int64_t at = first, end, row, size
+        cdef const uint8_t* key
+        self.check(first, stop)
+        found = []
+        while at < stop:
+            row = self.order[at]
+            end = at + 1
+            while end < stop and self.is_same(row, self.order[end]):
+                end += 1
+            key = self.sticky(row, &size)
+            found.append((at, end, None if key is NULL else (self.kind(row), <bytes>key[:size])))
+            at = end
+        return found
+
+    cdef int check(self, int64_t first, int64_t stop) except -1:
+        """Raise ValueError for bounds outside of the rows."""
+        if not 0 <= first <= stop <= self.rows.count:
+            raise ValueError(f"rows {first} to {stop} of {self.rows.count}")
+        return 0
+
+    cdef void count_keys(
+        self,
+        const int32_t* order,
+        int64_t count,
+        int32_t* table,
+        int64_t room,
+        int32_t* leads,
+        int32_t* members,
+        int64_t* starts,
+    ) noexcept nogil:
+        """Set the number of each row's key, and where the rows of each key start. ``table`` is full of -1."""
+        cdef int32_t groups = 0
+        cdef int64_t i, at, size, before, sum_ = 0
+        cdef const uint8_t* key
+        for i in range(count):
+            key = self.sticky(order[i], &size)
+            at = murmur3(key, size) & (room - 1) if key is not NULL else 0
+            while table[at] >= 0 and not self.is_same(leads[table[at]], order[i]):
+                at = (at + 1) & (room - 1)
+            if table[at] < 0:
+                table[at] = groups
+                leads[groups] = order[i]
+                groups += 1
+            members[i] = table[at]
+            starts[members[i]] += 1
+        for i in range(groups):
+            before, sum_ = sum_, sum_ + starts[i]
+            starts[i] = before
+
+    cdef const uint8_t* sticky(self, int64_t row, int64_t* size) noexcept nogil:
+        """Return what chooses the consumer of a row on Key_Shared (spec: pulsar 29, trap 18); NULL for none."""
+        cdef const uint8_t* key = blob(&self.rows.ordering_key, row, size)
+        return blob(&self.rows.key, row, size) if key is NULL else key
+
+    cdef bint is_same(self, int64_t one, int64_t other) noexcept nogil:
+        """Return True if two rows have the same key of the same kind."""
+        cdef int64_t size, other_size
+        cdef const uint8_t* key = self.sticky(one, &size)
+        cdef const uint8_t* other_key = self.sticky(other, &other_size)
+        if self.kind(one) != self.kind(other) or size != other_size:
+            return False
+        return key is NULL or memcmp(key, other_key, <size_t>size) == 0
+
+    cdef int kind(self, int64_t row) noexcept nogil:
+        """Return 0 without a key, 1 for an ordering key, 2 for a key of text, 3 for one of bytes."""
+        cdef int64_t size
+        if blob(&self.rows.ordering_key, row, &size) is not NULL:
+            return 1
+        if blob(&self.rows.key, row, &size) is NULL:
+            return 0
+        return 2 if has_text_key(self.rows, row) else 3
 
     cdef int32_t hash_of(self, const uint8_t* text, int64_t size) noexcept nogil:
         return <int32_t>((murmur3(text, size) if self.murmur3 else java_hash(0, text, size)) & POSITIVE)

@@ -6,7 +6,7 @@ time (ms since 1970, stored in the records) are arguments.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
@@ -16,11 +16,11 @@ from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
 from fastwire.position import Position
 from fastwire.producer import NotConfirmed
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import Batch, Batcher, BatchLimits, weight
+from fastwire.pulsar.batcher import Batch, Batcher, Batching, BatchLimits, weight
 from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE
 from fastwire.pulsar.connection import Connection, State
 from fastwire.pulsar.event import SendConfirmed, SendRefused
-from fastwire.pulsar.outgoing import MessageBlock
+from fastwire.pulsar.outgoing import MessageBlock, MessageRoutes
 from fastwire.pulsar.payload import (
     Compression,
     Encrypt,
@@ -77,7 +77,7 @@ _ACCESS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """Settings of a producer; the defaults are those of Java's client.
+    """Settings of a producer; the defaults are those of Java's client, but for the keys of a batch.
 
     With ``batching`` None each record is sent alone. With ``chunking`` a record that is too large for one message is
     sent in chunks. With ``first_sequence_id`` None the numbers continue after the last one that the broker has stored
@@ -272,14 +272,14 @@ class Producer:
             batch = Batch(now, wall_ms, [record], [ticket], size)
             self._encode(batch, batched=False)
             return
-        if batcher.has_rows or not batcher.has_room(size):
+        if not batcher.takes(record) or not batcher.has_room(size):
             self.flush()
         batcher.add(record, ticket, size, now, wall_ms)
         if batcher.full:
             self.flush()
 
     def send_rows(self, routes: Routes, first: int, stop: int, now: float, wall_ms: int) -> None:
-        """Queue a share of ``routes``, see ``Routes.step``; rows have no tickets. Requires batching, not by key.
+        """Queue a share of ``routes``, see ``Routes.step``; rows have no tickets. Requires batching.
 
         Raises as ``send``.
         """
@@ -287,14 +287,25 @@ class Producer:
         batcher = self._batcher
         if batcher is None:
             raise ValueError("rows need batches")
-        while first < stop:
-            if batcher.messages and not batcher.has_rows:
+        for begin, end, key in self._runs(routes, first, stop, batcher.keys):
+            if not batcher.takes_rows(key):
                 self.flush()
-            before = batcher.weight
-            first = batcher.add_rows(routes, first, stop, now, wall_ms, self._next_sequence)
-            self.weight += batcher.weight - before
-            if first < stop or batcher.full:
-                self.flush()
+            at = begin
+            while at < end:
+                before = batcher.weight
+                at = batcher.add_rows(routes, at, end, key, now, wall_ms, self._next_sequence)
+                self.weight += batcher.weight - before
+                if at < end or batcher.full:
+                    self.flush()
+
+    def _runs(self, routes: Routes, first: int, stop: int, keys: Batching) -> Iterable[tuple[int, int, Hashable]]:
+        """Return the runs of rows that may share a batch: first, stop, and the key."""
+        if keys is Batching.MIXED:
+            return ((first, stop, None),)
+        assert isinstance(routes, MessageRoutes)
+        if keys is Batching.GROUPED:
+            routes.group(first, stop)
+        return routes.runs(first, stop)
 
     @property
     def room(self) -> tuple[int, int]:
@@ -372,12 +383,13 @@ class Producer:
             "encrypt": self._settings.encrypt,
         }
         if isinstance(records, MessageBlock):
-            return encode_block_entry(records.encoded(), len(records), metadata=self._extra, **common)
+            outer = self._outer(records)
+            return encode_block_entry(records.encoded(), len(records), metadata=outer, **common)
         if not batched:
             return encode_single_entry(records[0], metadata=self._extra, **common)
         if any(record.sequence_id is not None for record in records):
             records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
-        return encode_batch_entry(records, metadata=self._outer(records[0]), **common)
+        return encode_batch_entry(records, metadata=self._outer(records), **common)
 
     def _halve(self, batch: Batch, numbers: Sequence[int]) -> None:
         middle = len(numbers) // 2
@@ -392,10 +404,13 @@ class Producer:
             half = Batch(batch.since, batch.publish_time, records, batch.tickets[part], size)
             self._seal(half, numbers[part], batched=True)
 
-    def _outer(self, first: Record) -> pb.MessageMetadata:
-        """Return the outer metadata of a batch: the common key of its records, if batches are by key."""
+    def _outer(self, records: Sequence[Record] | MessageBlock) -> pb.MessageMetadata:
+        """Return the outer metadata of a batch: the common key of its records, unless keys are mixed."""
         limits = self._settings.batching
-        if limits is None or not limits.by_key:
+        if limits is None or limits.keys is Batching.MIXED:
+            return self._extra
+        first = record_of(records.encoded(0)) if isinstance(records, MessageBlock) else records[0]
+        if first.key is None and first.ordering_key is None:
             return self._extra
         outer = pb.MessageMetadata()
         outer.CopyFrom(self._extra)

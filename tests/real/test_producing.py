@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import BatchLimits
+from fastwire.pulsar.batcher import Batching, BatchLimits
 from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import Access, ProducerSettings
 from fastwire.pulsar.router import java_string_hash
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.broker
 
 EARLIEST = pulsar.InitialPosition.Earliest
 WAIT_MS = 20_000
-BATCHING = {"single": None, "batched": BatchLimits(messages=7), "by key": BatchLimits(by_key=True)}
+BATCHING = {"single": None} | {keys.value: BatchLimits(messages=7, keys=keys) for keys in Batching}
 
 
 def write(

@@ -35,6 +35,14 @@ class Codec(StrEnum):
     SNAPPY = "snappy"
 
 
+class Batching(StrEnum):
+    """The keys that share a batch of ``produce``."""
+
+    KEY = "key"
+    GROUPED = "grouped"
+    MIXED = "mixed"
+
+
 class KeyHash(StrEnum):
     """The hash functions that map a key to a partition."""
 
@@ -71,6 +79,13 @@ def produce(
     batch: Annotated[
         int, typer.Option("--batch", metavar="N", min=0, help="Most records in a batch; 0: no batches.")
     ] = 1000,
+    batching: Annotated[
+        Batching,
+        typer.Option(
+            "--batching",
+            help="Pulsar: keys in a batch; key keeps every order, grouped that of each key, mixed that of partitions.",
+        ),
+    ] = Batching.KEY,
     compression: Annotated[
         Codec | None,
         typer.Option("--compression", help="Compression of the batches; default: lz4, where the system has it."),
@@ -126,6 +141,7 @@ def produce(
             compression=None if compression is None else compression.name,
             batch=batch,
             create=create,
+            batching=batching.value,
             hashing=key_hash.value,
             public_keys=sealed,
         )

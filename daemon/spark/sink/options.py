@@ -22,6 +22,7 @@ _KNOWN: Mapping[str, Callable[[str], Any]] = {
     "topic": text,
     "compression": text,
     "batchRecords": whole(1),
+    "batching": one_of("key", "grouped", "mixed"),
     "keyHash": one_of("java", "murmur3"),
 }
 # Options of Spark's own that it passes on, in lower case.
@@ -73,6 +74,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         WriteOptions(
             compression=None if compression is None else compression.upper(),
             batch=values.get("batchRecords", 1000),
+            batching=values.get("batching", "key"),
             hashing=values.get("keyHash", "java"),
         ),
     )

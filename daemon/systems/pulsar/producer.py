@@ -194,6 +194,7 @@ class _Part(Part[Producer]):
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._migrating: ServiceUrl | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # the time of the timer
         self._saying = False
 
     # --- records
@@ -225,9 +226,10 @@ class _Part(Part[Producer]):
         for outcome in self.machine.take_outcomes():
             self._owner.settled(self, outcome)
         deadline = self.machine.deadline
-        if deadline is not None and (self._timer is None or deadline < self._timer.when()):
+        if deadline is not None and (self._timer is None or deadline < self._due):
             if self._timer is not None:
                 self._timer.cancel()
+            self._due = deadline  # uvloop's handle of a time that has passed does not say it
             self._timer = self._loop.call_at(deadline, self._tick)
 
     def _say(self) -> None:

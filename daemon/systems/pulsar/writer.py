@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
 from fastwire.columns.rows import Rows
-from fastwire.pulsar.batcher import BatchLimits
+from fastwire.pulsar.batcher import Batching, BatchLimits
 from fastwire.pulsar.outgoing import MessageRoutes
 from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import ProducerSettings
@@ -88,7 +88,7 @@ def open_writer(connection: Connection, topic: str, options: WriteOptions) -> Ab
     refuse_create(options, "Pulsar")
     settings = ProducerSettings(
         compression=codec_named(Compression, options.compression, "Pulsar"),
-        batching=BatchLimits(messages=options.batch) if options.batch else None,
+        batching=BatchLimits(messages=options.batch, keys=Batching(options.batching)) if options.batch else None,
         chunking=True,
         encrypt=encrypt_for(options.public_keys),
         name=options.name,

@@ -121,6 +121,16 @@ def test_json_lines_to_partitions(broker: PulsarDevBroker) -> None:
     assert read(broker, "two-partition-0", 1)[0].has_null_value()
 
 
+@pytest.mark.parametrize(("batching", "entries"), [("key", 4), ("grouped", 2), ("mixed", 1)])
+def test_the_keys_in_a_batch(broker: PulsarDevBroker, batching: str, entries: int) -> None:
+    """A broker hands a batch to one reader of a key_shared subscription."""
+    data = "\n".join(json.dumps({"value": "v", "key": f"k{number % 2}"}) for number in range(4)).encode()
+    for options in (("--batching", batching), ()) if batching == "key" else (("--batching", batching),):
+        code, said = produce(broker.url, "t", "--format", "jsonl", *options, data=data)
+        assert (code, said.startswith("4 records confirmed")) == (0, True)
+        assert f"in {entries} entr" in said
+
+
 def test_a_bad_line_ends_it_behind_the_good_ones(broker: PulsarDevBroker) -> None:
     code, said = produce(broker.url, "t", "--format", "jsonl", data=b'{"value": "good"}\n{"valu": 1}\n{"value": "x"}')
     assert code == 1

@@ -397,6 +397,7 @@ def test_the_sink_has_the_keys_of_a_connection() -> None:
         ("topic =", 'auth = { user = "a" }\ntopic =', "f.toml:9: pipelines.mirror.sink.auth.user: needs password"),
         ("topic =", "connection = {}\ntopic =", "f.toml:9: pipelines.mirror.sink.connection: unknown key"),
         ("topic =", 'client_id = "x"\ntopic =', "f.toml:9: pipelines.mirror.sink.client_id: "),
+        ("topic =", 'batching = "no"\ntopic =', 'f.toml:9: pipelines.mirror.sink.batching: must be "key", "grouped"'),
         ("topic =", 'key_hash = "crc"\ntopic =', 'f.toml:9: pipelines.mirror.sink.key_hash: must be "java" or'),
     ],
 )  # fmt: skip
@@ -410,6 +411,18 @@ def test_a_topic_is_not_copied_into_itself() -> None:
     assert problems(text.replace('"copy"', '"orders"')) == [
         "f.toml:9: pipelines.mirror.sink.topic: is a topic of the source: each record would come again"
     ]
+
+
+@pytest.mark.parametrize(("key", "entries"), [("", 4), ('batching = "mixed"', 1)])
+def test_a_batch_for_pulsar_has_the_keys_that_batching_says(key: str, entries: int) -> None:
+    with running(PulsarDevBroker()) as broker:
+        text = SINK.replace("pulsar://127.0.0.1:6650", broker.url) + key
+        sink = topic_sink(parse_config(text, {}).pipelines["mirror"])
+        sink.open()
+        sink.write(Feed(partitions=2, rows=1).chunk(4))  # its keys are the partitions
+        sink.commit()
+        sink.close()
+        assert len(broker.positions("copy")) == entries
 
 
 def test_a_codec_that_the_system_lacks_is_refused() -> None:

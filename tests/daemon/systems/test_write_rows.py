@@ -16,6 +16,7 @@ from fastwire.kafka.producer import Producer as KafkaMachine
 from fastwire.kafka.producer import ProducerSettings as KafkaSettings
 from fastwire.kafka.producer import weight as kafka_weight
 from fastwire.producer import BatchLimits
+from fastwire.pulsar.batcher import Batching
 from fastwire.pulsar.batcher import BatchLimits as PulsarLimits
 from fastwire.pulsar.batcher import weight as pulsar_weight
 from fastwire.pulsar.payload import Compression as PulsarCompression
@@ -129,7 +130,7 @@ def kafka_bytes(machine: KafkaMachine) -> list[bytes]:
 
 def pulsar(case: dict[str, Any]) -> tuple[Any, list[PulsarMachine]]:
     chosen = PulsarSettings(
-        batching=PulsarLimits(messages=case["records"], bytes=case["bytes"]),
+        batching=PulsarLimits(messages=case["records"], bytes=case["bytes"], keys=case["keys"]),
         compression=PulsarCompression(case["codec"]),
         chunking=True,
     )
@@ -181,12 +182,14 @@ SYSTEMS: dict[str, tuple[Any, Any]] = {
 @st.composite
 def cases(draw: st.DrawFn, system: str) -> dict[str, Any]:
     size = draw(st.integers(1, 30))
-    partitions = draw(st.integers(1, 4))
+    keys = draw(st.sampled_from([Batching.MIXED, Batching.KEY]))
+    # A key that ends a batch turns later rows without a key to another partition only at the end of a step.
+    partitions = draw(st.integers(1, 4)) if keys is Batching.MIXED else 1
     header_values = st.binary(max_size=6) | st.none() if system == "kafka" else ascii_texts.map(str.encode)
     key_kind = draw(st.sampled_from(["text", "bytes", "text or bytes"]))
     # Weights count characters where rows count bytes, so only texts in ASCII end batches at the very same record.
     exact = draw(st.booleans())
-    keys = (ascii_texts if exact else texts) if key_kind == "text" else st.binary(max_size=8)
+    key_cells = (ascii_texts if exact else texts) if key_kind == "text" else st.binary(max_size=8)
 
     def column(cells: st.SearchStrategy[Any], kind: pa.DataType) -> pa.Array:
         empty = draw(st.booleans())
@@ -196,7 +199,7 @@ def cases(draw: st.DrawFn, system: str) -> dict[str, Any]:
     columns = {"value": column(st.binary(max_size=60), pa.binary())}
     if system == "tank":
         columns["value"] = columns["value"].fill_null(b"")
-    columns["key"] = column(keys, pa.string() if key_kind == "text" else pa.binary())
+    columns["key"] = column(key_cells, pa.string() if key_kind == "text" else pa.binary())
     headers = st.lists(st.tuples(ascii_texts if exact else texts, header_values), max_size=0 if system == "tank" else 3)
     columns["headers"] = column(headers, HEADERS)
     columns["partition"] = column(st.integers(0, partitions - 1), pa.int32())
@@ -211,6 +214,7 @@ def cases(draw: st.DrawFn, system: str) -> dict[str, Any]:
         "batches": [batch.slice(0, size // 3), batch.slice(size // 3)],
         "text_keys": key_kind == "text or bytes",
         "partitions": partitions,
+        "keys": keys,
         "records": draw(st.integers(1, 6)),
         "bytes": draw(st.integers(1, 400)) if exact else 1 << 20,
         "codec": draw(st.integers(0, 4)),

@@ -8,7 +8,7 @@ from fastwire.errors import ProtocolError
 from fastwire.position import Position
 from fastwire.producer import NotConfirmed
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import BatchLimits
+from fastwire.pulsar.batcher import Batching, BatchLimits
 from fastwire.pulsar.event import SendConfirmed
 from fastwire.pulsar.payload import Compression, Record, encode_single_entry
 from fastwire.pulsar.producer import Access, Phase, TooLargeError
@@ -228,8 +228,56 @@ def test_a_batch_is_closed_by_its_age() -> None:
     assert sending.producer.deadline == 1030.0
 
 
+def test_another_key_ends_a_batch() -> None:
+    sending = Sending(batching=BatchLimits(messages=6))
+    keys = [
+        (None, None),
+        (None, None),
+        ("x", None),
+        ("x", None),
+        ("y", None),
+        ("x", None),
+        ("z", b"x"),
+        ("w", b"x"),
+        ("", None),
+    ]
+    for number, (key, ordering_key) in enumerate(keys):
+        sending.send(b"%d" % number, key=key, ordering_key=ordering_key)
+    sending.send(b"9", key="eA==", key_is_base64=True)
+    sending.send(b"10", key="eA==")
+    sending.producer.flush()
+    sent = sending.heard()
+    assert [[value for _, value in elements(metadata, payload)] for _, metadata, payload in sent] == [
+        [b"0", b"1"], [b"2", b"3"], [b"4"], [b"5"], [b"6", b"7"], [b"8"], [b"9"], [b"10"],
+    ]  # fmt: skip
+    assert [metadata.partition_key for _, metadata, _ in sent] == ["", "x", "y", "x", "z", "", "eA==", "eA=="]
+    assert [metadata.ordering_key for _, metadata, _ in sent] == [b"", b"", b"", b"", b"x", b"", b"", b""]
+    assert [metadata.partition_key_b64_encoded for _, metadata, _ in sent] == [*[False] * 6, True, False]
+    assert [send.sequence_id for send, _, _ in sent] == [0, 2, 4, 5, 6, 8, 9, 10]
+
+
+def test_mixed_keys_share_a_batch_without_an_outer_key() -> None:
+    sending = Sending(batching=BatchLimits(keys=Batching.MIXED))
+    for key in ("x", "y"):
+        sending.send(b"1", key=key)
+    sending.producer.flush()
+    ((_, metadata, _),) = sending.heard()
+    assert metadata.num_messages_in_batch == 2
+    assert not metadata.HasField("partition_key")
+
+
+def test_numbers_of_the_sender_rise_from_entry_to_entry() -> None:
+    """A broker that filters duplicates takes a lower number for a record that it has."""
+    sending = Sending(batching=BatchLimits(keys=Batching.GROUPED))
+    for number, key in enumerate("xxyxy"):
+        sending.send(b"%d" % number, key=key, sequence_id=10 + number)
+    sending.producer.flush()
+    numbers = [(send.sequence_id, send.highest_sequence_id) for send, _, _ in sending.heard()]
+    assert numbers == [(10, 11), (12, 0), (13, 0), (14, 0)]
+
+
 def test_one_batch_for_each_key() -> None:
-    sending = Sending(batching=BatchLimits(messages=6, by_key=True))
+    sending = Sending(batching=BatchLimits(messages=6, keys=Batching.GROUPED))
     for key in ("x", "y", "x", "y"):
         sending.send(b"1", key=key)
     sending.send(b"2", key="z", ordering_key=b"x")
@@ -311,7 +359,7 @@ def test_compression_decides_what_is_too_large() -> None:
 @pytest.mark.parametrize("batched", [True, False])
 def test_chunks(codec: Compression, batched: bool) -> None:
     value = bytes(range(256)) * 4 + b"\1\0" * 5000 + bytes((n * n * 7919 >> 7) % 256 for n in range(9000))
-    batching = BatchLimits(messages=2) if batched else None
+    batching = BatchLimits(messages=2, keys=Batching.MIXED) if batched else None
     sending = Sending(largest=1500, compression=codec, batching=batching, chunking=True)
     sending.send(b"before")
     sending.send(value, key="k", properties=(("p", "1"),), event_time=3)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import BatchLimits
+from fastwire.pulsar.batcher import Batching, BatchLimits
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_single_entry
 from fastwire.pulsar.producer import Outcome, SendTimeout, TooLargeError
 from fastwire.pulsar.request import BrokerError
@@ -152,7 +152,14 @@ class AnyOrder(RuleBasedStateMachine):
     """
 
     @initialize(
-        batching=st.sampled_from([None, BatchLimits(messages=3), BatchLimits(messages=5, by_key=True)]),
+        batching=st.sampled_from(
+            [
+                None,
+                BatchLimits(messages=3),
+                BatchLimits(messages=3, keys=Batching.MIXED),
+                BatchLimits(messages=5, keys=Batching.GROUPED),
+            ]
+        ),
         codec=st.sampled_from(list(Compression)),
     )
     def start(self, batching: BatchLimits | None, codec: Compression) -> None:
@@ -234,7 +241,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.stored == found
         numbers = [int(value.partition(b":")[0]) for value in found]
         assert sorted(numbers) == list(range(self.sent))
-        if not self.sending.producer._settings.batching or not self.sending.producer._settings.batching.by_key:
+        limits = self.sending.producer._settings.batching
+        if limits is None or limits.keys is not Batching.GROUPED:
             assert numbers == sorted(numbers)
         assert [n for outcome in self.outcomes for n in outcome.sequence_ids] == list(range(self.sent))
 

@@ -25,7 +25,8 @@ def test_values() -> None:
     given = {"SERVERS": "kafka+ssl://h", "topic": "t", "compression": "ZSTD", "clientid": "me", "batchRecords": "5"}
     found = parse_sink_options(given | {"auth.user": "u", "auth.password_file": "/run/p"})
     assert (found.connection.system, found.topic) == ("kafka", "t")
-    assert (found.writing.compression, found.writing.batch) == ("ZSTD", 5)
+    assert (found.writing.compression, found.writing.batch, found.writing.batching) == ("ZSTD", 5, "key")
+    assert parse_sink_options({"servers": "pulsar://h", "batching": "grouped"}).writing.batching == "grouped"
     connection: Any = found.connection
     assert (connection.client_id, connection.auth.user) == ("me", "u")
     plain = parse_sink_options({"servers": "tubemq://h", "system": "tubemq", "checkpointLocation": "/c", "path": "/p"})
@@ -42,6 +43,7 @@ def test_values() -> None:
         ({"servers": "kafka://h", "topic": "a b"}, "topic: "),
         ({"servers": "kafka://h", "compression": "zlib"}, "compression: Kafka has no zlib"),
         ({"servers": "kafka://h", "keyHash": "crc"}, "keyHash: must be java or murmur3"),
+        ({"servers": "pulsar://h", "batching": "none"}, "batching: must be key or grouped or mixed"),
         ({"servers": "kafka://h", "batchRecords": "0"}, "batchRecords: must be a whole number from 1"),
         ({"servers": "kafka://h", "system": "pulsar"}, 'system: is "pulsar", and servers says kafka'),
         ({"servers": "http://h"}, "servers: "),

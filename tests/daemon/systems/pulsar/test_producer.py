@@ -16,7 +16,7 @@ import pytest
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import BatchLimits
+from fastwire.pulsar.batcher import Batching, BatchLimits
 from fastwire.pulsar.payload import Compression, Record, split_payload
 from fastwire.pulsar.producer import Access, ProducerSettings, SendTimeout, TooLargeError
 from fastwire.pulsar.request import BrokerError
@@ -77,7 +77,7 @@ def noise(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-@pytest.mark.parametrize("batching", [None, BatchLimits(messages=3), BatchLimits(by_key=True)])
+@pytest.mark.parametrize("batching", [None, *(BatchLimits(messages=3, keys=keys) for keys in Batching)])
 def test_the_official_client_reads_every_field(codec: Compression, batching: BatchLimits | None) -> None:
     given = records(codec, batching, 10)
 
@@ -216,7 +216,7 @@ def test_whatever_is_lost_everything_is_stored_once_and_in_order(how: str) -> No
         for number in range(600):
             if number % 150 == 75:
                 if how == "cut":
-                    broker.cut_after(50_000)
+                    broker.cut_after(500)  # among receipts
                 elif how == "unload":
                     await asyncio.to_thread(broker.unload, "t")
                 else:
@@ -320,6 +320,15 @@ async def test_no_more_than_so_much_waits_for_receipts() -> None:
             assert isinstance(caught.value.__cause__, SendTimeout)
             assert all(isinstance(future.exception(), ProduceError) for future in futures)
             assert producer._pending_bytes == 0
+
+
+async def test_a_batch_that_is_due_at_once_can_grow() -> None:
+    """The loop has no timer for a time that has passed."""
+    with serving() as broker:
+        async with open_topic(client_settings(broker.url), "t", ProducerSettings(batching=EAGER)) as producer:
+            futures = [await producer.put(Record(value=b"x")) for _ in range(3)]
+            await producer.flush()
+            assert [future.result().batch_index for future in futures] == [0, 1, 2]
 
 
 async def test_records_that_wait_for_room_are_not_overtaken() -> None:

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from fastwire.columns.rows import Rows
 from fastwire.pulsar.payload import Entry
+from fastwire_daemon.client import Put, WriteOptions, connect
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.net.auth import TokenCredentials
 from fastwire_daemon.systems.load import Load
@@ -112,3 +115,52 @@ async def test_a_restart_is_survived_in_order() -> None:
         assert broker.messages("t") == 100  # everything was confirmed before, so nothing came twice
         for partition in range(2):
             assert len(broker.positions(f"t-partition-{partition}")) == 5
+
+
+KEYS = [f"k{number % 7}" if number % 11 else None for number in range(400)]
+
+
+async def batches(url: str) -> list[list[tuple[int, str | None]]]:
+    """Return the number and the key of each record, by entry."""
+    found: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
+    async with connect(url).read("t", "earliest") as reader:
+        async for chunk in reader.up_to_now():
+            for row in pa.record_batch(chunk).to_pylist():
+                key = row["orderingKey"] or row["key"]
+                entry = found.setdefault((row["ledger"], row["offset"]), [])
+                entry.append((int(row["value"]), None if key is None else key.decode()))
+    return list(found.values())
+
+
+@pytest.mark.parametrize("way", ["records", "rows"])
+@pytest.mark.parametrize("batching", ["key", "grouped", "mixed"])
+async def test_the_keys_in_a_batch(batching: Any, way: str) -> None:
+    """A broker hands a batch to one reader of a Key_Shared subscription."""
+    values = [b"%d" % number for number in range(len(KEYS))]
+    # An ordering key takes the place of the key.
+    ordering = [key.encode() if key in ("k1", "k2") else None for key in KEYS]
+    plain = [f"x{number % 3}" if key else KEYS[number] for number, key in enumerate(ordering)]
+    columns = {"value": pa.array(values), "key": pa.array(plain), "orderingKey": pa.array(ordering)}
+    with running(PulsarDevBroker()) as broker:
+        async with connect(broker.url).produce("t", WriteOptions(batch=1000, batching=batching)) as writer:
+            if way == "rows":
+                batch = pa.record_batch(columns)
+                for at in range(0, len(KEYS), 100):
+                    await writer.write_rows(Rows(batch.slice(at, 100)))
+            else:
+                for number, value in enumerate(values):
+                    await writer.write(Put(value, key=plain[number], ordering_key=ordering[number]))
+        found = await batches(broker.url)
+    assert sorted(record for entry in found for record in entry) == list(enumerate(KEYS))
+    if batching == "mixed":
+        assert any(len({key for _, key in entry}) > 1 for entry in found)
+    else:
+        assert all(len({key for _, key in entry}) == 1 for entry in found)
+    numbers = [number for entry in found for number, _ in entry]
+    if batching == "grouped":
+        assert len(found) < len(KEYS) / 2
+        for one in set(KEYS):
+            assert [n for n in numbers if KEYS[n] == one] == [n for n, key in enumerate(KEYS) if key == one]
+    else:
+        assert numbers == sorted(numbers)
+    assert broker.violations == []
