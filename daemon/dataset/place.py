@@ -12,6 +12,7 @@ from .checkpoint import Checkpoint
 from .description import DatasetOptions, Description
 from .disk import Disk
 from .folder import FolderStorage
+from .identity import Identity
 from .objects import ObjectStorage
 from .patience import Impatience, Patience
 from .publication import Publication
@@ -70,6 +71,7 @@ def publication_of(
     storage: Storage,
     description: Description,
     state: Checkpoint,
+    identity: Identity,
     reached: Callable[[str], None],
     catalog: Mapping[str, str] | None = None,
 ) -> Publication:
@@ -78,7 +80,7 @@ def publication_of(
         return Publication(storage, description.extension, reached)
     from .tablepublication import TablePublication
 
-    return TablePublication(storage, description, table_of(storage, description, catalog), state, reached)
+    return TablePublication(storage, description, table_of(storage, description, catalog), state, identity, reached)
 
 
 def table_of(storage: Storage, description: Description, catalog: Mapping[str, str] | None = None) -> PublishedTable:

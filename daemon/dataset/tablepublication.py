@@ -12,6 +12,7 @@ from fastwire.decode.evolution import Column
 from ..runtime.errors import DatasetDamagedError
 from .checkpoint import Checkpoint
 from .description import Description
+from .identity import Identity
 from .log import LogEntry, entry_name
 from .publication import Publication
 from .storage import Storage
@@ -62,6 +63,8 @@ def check_fields(table: PublishedTable, seen: Seen, description: Description, ty
 class TablePublication(Publication):
     """Publishes in ``table``, that of the dataset. ``state`` is the checkpoint up to which the log is not read again.
 
+    ``identity`` outlives this object: a table that the process has seen with files must not have fewer later.
+
     What cannot be published stays staged, is pending, and is tried again by each :meth:`complete`.
     """
 
@@ -71,18 +74,19 @@ class TablePublication(Publication):
         description: Description,
         table: PublishedTable,
         state: Checkpoint,
+        identity: Identity,
         reached: Callable[[str], None],
     ) -> None:
         super().__init__(storage, description.extension, reached)
         self._description = description
         self._table = table
+        self._identity = identity
         self._types = state.types or description.types
         self._begin = state.number
         self._had_files = state.files > 0
         self._last = state.number
         self.pending: list[_Pending] = []
         self._looked = False
-        self._kept: int | None = None  # the log entry up to which the table had files; None: not looked at yet
 
     def publish(self, number: int, entry: LogEntry, step: str) -> None:
         """Take in hand durable log entry ``number``; :meth:`complete` publishes its files."""
@@ -148,18 +152,19 @@ class TablePublication(Publication):
 
     def _check_kept(self, upto: int) -> None:
         """Refuse a table that lacks what was in it: files of entries before the checkpoint, or what was seen."""
-        if self._kept is None:
-            number = self._begin if self._had_files else 0
-            while number > upto and not self._entry(number).files:
+        kept = self._identity.published
+        if self._had_files:
+            number = self._begin
+            while number > max(upto, kept) and not self._entry(number).files:
                 number -= 1
-            self._kept = number
-        if upto < self._kept:
+            kept = max(number, kept) if number > upto else kept
+        if upto < kept:
             has = f"has files up to log entry {upto} only" if upto else "is gone, or another one"
             raise TableStoppedError(
-                f"the {self._table.title} table at {self._table.url} {has}, and those up to {self._kept} were in it: "
+                f"the {self._table.title} table at {self._table.url} {has}, and those up to {kept} were in it: "
                 "restore it"
             )
-        self._kept = upto
+        self._identity.published = upto
 
     def _create(self) -> None:
         description = self._description
@@ -194,7 +199,8 @@ class TablePublication(Publication):
         first, last = batch[0][0].number, batch[-1][0].number
         self._reached("table-ready")
         self._table.add(files, first, last)
-        self._kept = last  # a table that has not noted it by the next look stops here, or it would get the files again
+        # A table that has not noted it by the next look stops there, or it would get the files again.
+        self._identity.published = last
         self._reached("table-committed")
 
     def _described(self, number: int, entry: LogEntry) -> Iterator[AddedFile]:

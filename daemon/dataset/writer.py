@@ -1,6 +1,6 @@
 """The writer of a dataset: staging, commits, and the handling of other writers' commits.
 
-The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R13 of the comments.
+The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R14 of the comments.
 """
 
 import os
@@ -29,6 +29,7 @@ from .chain import check_fit, check_tail, entries_behind, names_are_free, tail_o
 from .checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
 from .description import DESCRIPTION, DatasetOptions, Description
 from .disk import DISK_FULL, Disk
+from .identity import Identity
 from .level import check_directory
 from .log import DIVERTED, Letter, LogEntry, Replayed, Replaying, entry_name, timestamp
 from .origin import Origin
@@ -74,6 +75,7 @@ class DatasetWriter:
         self._reached = reached
         self._storage = storage_at(path, medium, on_full, stop)
         self._origin = Origin(self._storage, options)
+        self._identity = Identity(self._storage)
         self._guard = threading.RLock()  # encoders stage on their threads
         self._description: Description | None = None
         self._staging: Staging | None = None
@@ -310,8 +312,10 @@ class DatasetWriter:
 
     def _look(self) -> bool:
         """Return True if there is a dataset, after a comparison with the options."""
-        self._description = self._origin.look()
-        return self._description is not None
+        found = self._origin.look()
+        self._identity.compare(found)
+        self._description = found
+        return found is not None
 
     def _entered(self) -> Staging:
         """Return the staging folder of this writer; creates the dataset if necessary."""
@@ -348,14 +352,16 @@ class DatasetWriter:
     def _enter(self) -> None:
         staging = self._begin()
         self._origin.record_hosts(staging.temporary)
+        self._identity.compare_log()
         self._state = newest_checkpoint(self._storage)
         self._tail = tail_of(self._storage, self._state.number)
         assert self._description is not None
         self._publication = publication_of(
-            self._storage, self._description, self._state, self._reached, self._options.catalog
+            self._storage, self._description, self._state, self._identity, self._reached, self._options.catalog
         )
         self._follow()
         self._check_whole()
+        self._identity.check_read()
         self._reached("log-read")
         self._notes.prune()
         self._clear_void()
@@ -486,7 +492,9 @@ class DatasetWriter:
     def _link_next(self, temporary: str, step: str) -> bool:
         name = entry_name(self._state.number + 1)
         self._storage.make_folders([os.path.dirname(name)])
-        return self._storage.put_new(temporary, name, lambda: self._reached(step))
+        linked = self._storage.put_new(temporary, name, lambda: self._reached(step))
+        self._identity.check_linked(self._state.number, self._tail)  # R14
+        return linked
 
     def _sync_roll(self, files: Sequence[NewFile]) -> None:
         # R9 costs nothing here: the folders of the last commit are synced beside the files of this one.
@@ -536,6 +544,7 @@ class DatasetWriter:
         """
         found = False
         while entries := entries_behind(self._storage, self._state.number, self.read_ahead):
+            self._identity.check_linked(self._state.number, self._tail)  # R14
             self._trust(range(self._state.number + 1, self._state.number + 1 + len(entries)))
             self._reached("entry-trusted")
             names = [self._storage.path(entry_name(self._state.number + 1 + at)) for at in range(len(entries))]
@@ -574,6 +583,7 @@ class DatasetWriter:
             name = self._storage.path(entry_name(self._state.number + 1))
             raise DatasetDamagedError(f"{name} does not fit the log before it: {exc}") from exc
         self._tail = crc32c(data)
+        self._identity.follow(self._state.number, self._tail)
         if self._state.number % self.checkpoint_every == 0:
             self._due = self._state.copy()
         if self._staging is not None and self._staging.writer in entry.fence:

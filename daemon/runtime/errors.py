@@ -9,6 +9,7 @@ __all__ = [
     "ConfigurationRefused",
     "DatasetDamagedError",
     "DatasetError",
+    "DatasetGoneError",
     "DatasetMismatchError",
     "DiskFullError",
     "Diverged",
@@ -46,6 +47,10 @@ class SinkDoneError(SinkFailedError):
 
 class FatalDiskError(SinkFailedError):
     """The disk refused an operation that is never retried; the uncommitted roll is void, ``open`` must follow."""
+
+
+class DatasetGoneError(SinkFailedError):
+    """The dataset that this process has opened is not at its path now: ``open`` works when it is back."""
 
 
 class DiskFullError(FatalDiskError):

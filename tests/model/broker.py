@@ -69,6 +69,10 @@ class Broker:
         """The row up to which all are acked; -1: none."""
         raise NotImplementedError
 
+    def has_progress(self) -> bool:
+        """Return whether any row is acked."""
+        raise NotImplementedError
+
 
 class OrderedBroker(Broker):
     """Failover: each partition has one active reader, acks are cumulative."""
@@ -126,6 +130,9 @@ class OrderedBroker(Broker):
 
     def floor(self, partition: int) -> int:
         return self._acked[partition]
+
+    def has_progress(self) -> bool:
+        return any(acked >= 0 for acked in self._acked)
 
 
 class SharedBroker(Broker):
@@ -185,3 +192,6 @@ class SharedBroker(Broker):
         while (partition, number + 1) in self._acked:
             number += 1
         return number
+
+    def has_progress(self) -> bool:
+        return bool(self._acked)

@@ -11,8 +11,8 @@ from .store import CHANGES, REQUESTS
 __all__ = ["Found", "Plan", "pairs", "plans", "run_plan", "walk"]
 
 
-DISK_KINDS = ("cut", "kill", "fail sync", "fail link", "lie", "full")
-STORE_KINDS = ("cut", "kill", "fail request", "unheard", "delay", "delay create", "orphan create", "stop")
+DISK_KINDS = ("cut", "kill", "fail sync", "fail link", "lie", "full", "vanish")
+STORE_KINDS = ("cut", "kill", "fail request", "unheard", "delay", "delay create", "orphan create", "stop", "vanish")
 WANTED = {
     "fail sync": ("sync", "sync-folder"),
     "fail link": ("link",),
@@ -67,6 +67,8 @@ def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps:
             if faults and chance() < 0.03:
                 faults -= 1
                 _fault(run, current, kinds[dice.choose(len(kinds))], dice)
+            elif run.vanished and chance() < 0.03:
+                run.come_back()
             elif run.world.late and chance() < 0.1:
                 run.arrive(dice.choose(len(run.world.late)))
             elif not current.running:
@@ -78,7 +80,7 @@ def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps:
                 run.advance(current)
                 if current.at[0] == "idle":
                     current = run.slots[dice.choose(len(run.slots))]
-            idle = idle + 1 if not current.running and run.broker.finished() else 0
+            idle = idle + 1 if not current.running and (run.broker.finished() or run.vanished) else 0
         if "cut" in kinds and chance() < 0.3:
             run.cut_power(dice)
         run.settle(anew=scenario.locks_lie or chance() < 0.5)
@@ -92,6 +94,8 @@ def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps:
 def _fault(run: Run, slot: Slot, kind: str, dice: Dice) -> None:
     if kind == "cut":
         run.cut_power(dice)
+    elif kind == "vanish":
+        run.vanish()
     elif kind == "full":
         run.world.full = not run.world.full
     elif not slot.running:
@@ -155,7 +159,7 @@ class Script:
 CUTS = ("cut none", "cut all", "cut even", "cut odd")
 LOSSES = ("lose newest", "lose first", "lose middle", "lose all")
 FAULTS = {"fail": ("sync", "sync-folder", "link"), "space": ("sync", "sync-folder"), "lie": ("link",)}
-FATES = ("pause", "kill", "fail", "space", "lie", *LOSSES, *CUTS)
+FATES = ("pause", "kill", "fail", "space", "lie", "vanish", *LOSSES, *CUTS)
 STORE_FAULTS = {
     "fail": REQUESTS,
     "unheard": CHANGES,
@@ -164,7 +168,8 @@ STORE_FAULTS = {
     "orphan": CHANGES,
     "stop": CHANGES,
 }
-STORE_FATES = ("pause", "kill", *STORE_FAULTS, *LOSSES)
+STORE_FATES = ("pause", "kill", "vanish", *STORE_FAULTS, *LOSSES)
+GONE_STEPS = 60  # of a process whose dataset is gone, before that is back
 
 
 def fates(scenario: Scenario) -> tuple[str, ...]:
@@ -208,7 +213,11 @@ def _advance(run: Run, slot: Slot, count: int) -> None:
 
 
 def _suffer(run: Run, slot: Slot, fate: str) -> None:
-    if fate.startswith("cut"):
+    if fate == "vanish":
+        run.vanish()
+        _advance(run, slot, GONE_STEPS)
+        run.come_back()
+    elif fate.startswith("cut"):
         run.cut_power(Script(fate.removeprefix("cut ")))
     elif fate.startswith("lose"):
         run.lose(fate.removeprefix("lose "))

@@ -9,7 +9,7 @@ from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.runtime.errors import FolderRefusedError, SinkFailedError, Superseded
+from fastwire_daemon.runtime.errors import DatasetMismatchError, FolderRefusedError, SinkFailedError, Superseded
 
 from .broker import Assigned, Broker, Row
 from .store import SimBucket
@@ -110,6 +110,8 @@ class Reader:
 
     def _assigned(self, partition: int) -> None:
         self._coverage = self._writer.refresh()
+        if not self._writer.exists and self._broker.has_progress():
+            raise SinkFailedError("the broker has progress, and there is no dataset")
         log = log_of(partition)
         if log not in self._coverage:
             first = Position(LEDGER, -1)
@@ -197,6 +199,6 @@ class Expiring(Reader):
             return
         try:
             found = expire(ROOT, -1, self._medium, make_writer=self.writer_class)
-        except (Superseded, SinkFailedError, OSError):
-            return
+        except (Superseded, SinkFailedError, OSError, DatasetMismatchError):
+            return  # the last one says that the dataset is gone: this is another process, which ends
         self._broker.on_expired(found.number)

@@ -9,6 +9,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from fastwire.position import Coverage, Log, Position
 from fastwire_daemon.dataset.checkpoint import Checkpoint
+from fastwire_daemon.dataset.description import DESCRIPTION
 from fastwire_daemon.dataset.log import LOG, STAGING, LogEntry, entry_name
 from fastwire_daemon.dataset.report import VerifyReport
 from fastwire_daemon.dataset.verify import verify
@@ -134,7 +135,11 @@ class Run:
         self._deleted = 0  # files of log entries up to this one must never be seen again
         self._lost = ""  # what every process must refuse the dataset for
         self._data = Folder()
-        self.world.root.names["data"] = self.world.root.durable["data"] = self._data
+        self._away: Folder | None = None  # the true one, while the dataset is gone
+        self._flapped = False  # it was gone once
+        self._kept: dict[int, LogEntry] = {}  # its log when it went
+        self._acks = 0
+        self._put(self._data)
         if scenario.mounted:
             data_set = Folder()
             self._data.names["set"] = self._data.durable["set"] = data_set
@@ -149,6 +154,9 @@ class Run:
     # --- driving
 
     def start(self, slot: Slot) -> None:
+        if self._away is not None:
+            self.trace.append("a process refuses to start: the broker has progress, and there is no dataset")
+            return
         self._born += 1
         main = getcurrent()
 
@@ -182,7 +190,9 @@ class Run:
         except Violation:
             raise
         except (DatasetError, FolderRefusedError) as exc:
-            if not (self.scenario.mounted or (self._restored and isinstance(exc, DatasetDamagedError))):
+            # A dataset that vanishes and returns while it is opened looks damaged; what matters is that it is refused.
+            expected = (self._restored or self._flapped) and isinstance(exc, DatasetDamagedError)
+            if not (self.scenario.mounted or expected):
                 raise Violation(f"{slot.process.name} fails: {exc!r}") from exc
             self.trace.append(f"{slot.process.name} refuses: {exc}")
         except Exception as exc:
@@ -221,6 +231,7 @@ class Run:
         self.judge()
 
     def cut_power(self, choices: Choices) -> None:
+        self.come_back()
         self.trace.append("power cut")
         for slot in self.slots:
             if slot.running:
@@ -233,8 +244,39 @@ class Run:
                 del self._log[number]
         self.judge()
 
+    def vanish(self) -> None:
+        """The file system of the dataset is unmounted, or the bucket is emptied: the place has nothing in it.
+
+        Nothing happens before a row is acked: until then a new process cannot know that there was a dataset.
+        """
+        if self._away is None and self._acks:
+            self.trace.append("the dataset is gone")
+            self._kept = dict(self._read_log())
+            self._away, self._flapped = self._data, True
+            self._put(Folder())
+
+    @property
+    def vanished(self) -> bool:
+        return self._away is not None
+
+    def come_back(self) -> None:
+        """The file system is mounted again: below it, nothing but folders was made. A bucket stays as it is."""
+        if self._away is None or self.scenario.store:
+            return
+        self.trace.append("the dataset is back")
+        if stray := [name for name, _file in self.world.walk(self._data) if name.endswith(DESCRIPTION)]:
+            raise Violation(f"a dataset was created where one was lost: {stray}")
+        self._put(self._away)
+        self._away = None
+        self._read_log()
+
+    def _put(self, data: Folder) -> None:
+        self._data = data
+        self.world.root.names["data"] = self.world.root.durable["data"] = data
+
     def lose(self, which: str) -> None:
         """All processes end, and log entries are gone: the newest, first or middle one, or all of them."""
+        self.come_back()
         for slot in self.slots:
             if slot.running:
                 self.kill(slot)
@@ -319,6 +361,8 @@ class Run:
             raise Violation(f"{path} is deleted, and no power cut may take back what says that it has expired")
 
     def _expired(self, number: int) -> None:
+        if self._flapped:
+            return  # a process that finds nothing has deleted nothing; the next one does it
         self._deleted = max(self._deleted, number)
         self.judge()
 
@@ -330,6 +374,8 @@ class Run:
 
     def judge(self) -> None:
         """Check a plain listing: whole files, no row twice, log order, and only files that are certain to stay."""
+        if self._away is not None:
+            return  # nobody looks at the place of a dataset that is gone
         files = dict(self._visible())
         rows: set[tuple[int, int]] = set()
         for name, file in files.items():
@@ -366,10 +412,11 @@ class Run:
             raise Violation(f"visible without a log entry: {sorted(stray)}")
 
     def _acked(self, partition: int, number: int) -> None:
+        self._acks += 1
         if self._restored:
             return
         position = Position(LEDGER, number)
-        for log_number, entry in self._read_log().items():
+        for log_number, entry in (self._read_log() if self._away is None else self._kept).items():
             for span in entry.spans:
                 if span.log == log_of(partition) and span.start < position <= span.end:
                     if not self._is_certain(log_number):
@@ -384,6 +431,10 @@ class Run:
         fence each other for ever).
         """
         self.world.full = False
+        self.come_back()
+        if self._away is not None:
+            self._run_out()
+            return
         while self.world.late:
             self.arrive()
         if anew:
@@ -418,9 +469,18 @@ class Run:
         if problems := self._verify().problems:
             raise Violation(f"verify finds {problems}")
 
+    def _run_out(self) -> None:
+        """Let the processes try in vain for a while: nothing is acked, and no dataset is created."""
+        for _ in range(200):
+            for slot in self.slots:
+                if slot.running:
+                    self.advance(slot)
+        if self.world.find(f"{ROOT}/{DESCRIPTION}") is not None:
+            raise Violation("a dataset was created where one was lost")
+
     def harm(self) -> None:
         """Damage the dataset in one way after the other, all at rest: ``verify`` must see each."""
-        if self._restored or self.scenario.mounted:
+        if self._restored or self.scenario.mounted or self._away is not None:
             return
         visible = list(self._visible())
         for name, file in visible:

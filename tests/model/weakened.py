@@ -13,6 +13,7 @@ from fastwire.position import Coverage, Span
 from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name
 from fastwire_daemon.dataset.disk import DISK_FULL
 from fastwire_daemon.dataset.folder import FolderStorage
+from fastwire_daemon.dataset.identity import Identity
 from fastwire_daemon.dataset.log import CHECKPOINTS, LogEntry, entry_name
 from fastwire_daemon.dataset.patience import Patience
 from fastwire_daemon.dataset.staging import DeadWriters, StagedFile, Staging
@@ -27,6 +28,7 @@ __all__ = [
     "WEAKENED",
     "ExpiryNotDeclared",
     "FoundNotPublished",
+    "IdentityForgotten",
     "LogCleared",
     "LogNotChecked",
     "NoFence",
@@ -313,6 +315,14 @@ class VoidDroppedUnsynced(Writer):
         super()._clear_void()
 
 
+class IdentityForgotten(Writer):
+    """R14 off: each opening takes what is at the path."""
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._identity = Identity(self._storage)
+
+
 class NewFoldersUnsynced(Writer):
     """A new folder is used before its name in the one above is durable."""
 
@@ -386,4 +396,5 @@ WEAKENED = (
     Weakened("a linked roll taken for void", with_writer(LinkedTakenForVoid)),
     Weakened("void staging dropped while renames are pending", with_writer(VoidDroppedUnsynced)),
     Weakened("new folders not synced", with_writer(NewFoldersUnsynced)),
+    Weakened("R14 off", with_writer(IdentityForgotten)),
 )

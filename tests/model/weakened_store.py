@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastwire_daemon.dataset.bucket import StoreAwayError
+from fastwire_daemon.dataset.identity import Identity
 from fastwire_daemon.dataset.log import STAGING
 from fastwire_daemon.dataset.objects import ObjectStorage
 
@@ -13,6 +14,7 @@ from .store import SimBucket
 from .weakened import (
     ExpiryNotDeclared,
     FoundNotPublished,
+    IdentityForgotten,
     LogCleared,
     LogNotChecked,
     NoFence,
@@ -81,6 +83,19 @@ class UnknownCopyBelieved(ObjectStorage):
             return True
 
 
+class _LinkedBlindly(Identity):
+    def check_linked(self, before: int, tail: int) -> None:
+        pass
+
+
+class EmptiedBelieved(Writer):
+    """R14 without a look behind the link: an entry counts in a bucket that was emptied."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._identity = _LinkedBlindly(self._storage)
+
+
 class StagedNotCopied(ObjectStorage):
     """A committed roll goes without having been copied to its visible names."""
 
@@ -138,6 +153,8 @@ WEAKENED_STORE = tuple(
         ("R6 off", with_writer(LogCleared), None),
         ("R11 off", with_writer(LogNotChecked), None),
         ("two create the same object", ManyWin, None),
+        ("R14 off", with_writer(IdentityForgotten), None),
+        ("R14 without a look behind the link", with_writer(EmptiedBelieved), None),
         ("R13 without an entry", with_writer(ExpiryNotDeclared), _expires),
         ("R13 off, staged files expire", StagedExpire, _expires),
     )

@@ -81,6 +81,26 @@ class SystemDelivery(SystemSuite):
         assert report.ok, report
 
     @on_uvloop
+    async def test_a_dataset_that_vanishes_is_waited_for(self, scene: Scene, tmp_path: Path) -> None:
+        """While the folder of the dataset is gone none is created and nothing is confirmed; then landing continues."""
+        path, away = tmp_path / "dataset", tmp_path / "away"
+        sink = build_sink(scene.configured(path), memory=64 << 20)
+        async with scene.running(sink) as run:
+            scene.produce(20, 0)
+            await run.until(lambda: run.pipeline.figures.rows_committed == 20, "the first records")
+            path.rename(away)
+            scene.produce(20, 1)
+            await run.until(lambda: "is gone" in (run.pipeline.waiting or ""), "a pipeline that waits for the folder")
+            assert not path.exists(), "a folder was made where the dataset was"
+            away.rename(path)
+            await run.until(lambda: run.pipeline.figures.rows_committed == 40, "the later records")
+        files = [pyarrow.parquet.read_table(file, columns=["value"]) for file in path.glob("*.parquet")]
+        assert sorted(value.as_py() for file in files for value in file["value"]) == sorted(scene.produced)
+        report = verify(path)
+        assert report.ok, report
+        await self._check_backlog(scene, 0)
+
+    @on_uvloop
     async def test_a_pipeline_goes_on_where_it_was(self, scene: Scene) -> None:
         """Runs that were drained in the middle, and the next ones, land each record once."""
         sink = MemorySink()
