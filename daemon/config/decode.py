@@ -35,6 +35,7 @@ __all__ = [
     "chosen_columns",
     "decoded_columns",
     "key_column",
+    "named_for",
     "parse_decode",
     "read_key_program",
     "read_program",
@@ -244,7 +245,8 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         if chosen is None:
             return
         try:
-            program = _result_of(transform, decoded_columns(program, key), chosen, system)
+            named = named_for(transform, program, key, chosen, system)
+            program = _result_of(transform, decoded_columns(named, key), chosen, system)
             landing = "transform"
         except ValueError as exc:
             tell((*path, "transform"), str(exc))
@@ -281,6 +283,26 @@ def _result_of(
     from fastwire.decode.evolution import program_of
 
     return program_of(columns_in(read_transform(text, decoded, columns, system)[1]))
+
+
+def named_for(
+    text: str, program: "Sequence[Step]", key: "Column | None", columns: Sequence[str], system: str
+) -> "Sequence[Step]":
+    """Return ``program`` with the names of unions that the query ``text`` has.
+
+    A query may be of the time when the members of unions were ``member0``, ``member1`` …
+    """
+    from fastwire.decode.branches import numbered
+
+    older = numbered(program)
+    if older != tuple(program) and "member" in text:
+        for each in (program, older):
+            try:
+                read_transform(text, decoded_columns(each, key), columns, system)
+            except ValueError:
+                continue
+            return each
+    return program
 
 
 def _check_landing(

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from fastwire.decode.evolution import Column, added_types, columns_from_json, columns_to_json
+from fastwire.decode.evolution import Column, added_types, columns_from_json, columns_to_json, named_as
 from fastwire.decode.program import SchemaError
 from fastwire.systems import grammar_named, row_of
 
@@ -169,7 +169,7 @@ class Description:
                 added_types(self.types, options.types)
             except SchemaError as exc:
                 differences.append(f"decoded columns do not fit those of the dataset: {exc}")
-            if self.table and (why := misfit(self.types, options.types)):
+            if self.table and (why := misfit(self.types, named_as(options.types, self.types))):
                 differences.append(why)
             if self.prefix != (other := record_prefix(options.system, options.columns, options.types)):
                 words = [f'with "{each}" before the columns of the records' for each in (self.prefix, other)]

@@ -515,7 +515,7 @@ class DatasetWriter:
                 ordered=not self._options.shared,
                 single_log=self._options.single_log,
             )
-            return added_types(self.types, types)
+            return added_types(self.types, types, landing=True)
         except (OverlapError, SchemaError) as exc:
             self._end_roll(staging)
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastwire.decode.avrowalk import AvroDecoder
 from fastwire.decode.decoded import Decoded
-from fastwire.decode.evolution import Column, columns_of, grown, program_of
+from fastwire.decode.evolution import Column, adopted, columns_of, grown, program_of
 from fastwire.decode.jsonschema import fitted
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.decode.program import SchemaError, Step, deletable
@@ -134,7 +134,7 @@ class EvolvingDecoder:
             inner = tuple(each for column in types for each in column.children)
         else:
             inner = tuple(types)
-        union = grown(self._program, program_of(inner, required=self._keeps_nulls))
+        union = adopted(self._program, program_of(inner, required=self._keeps_nulls))
         if self._for_table and types and (why := misfit(types, self._of_table(union))):
             raise SchemaError("", why)
         self._read_into(union)
@@ -179,8 +179,8 @@ class EvolvingDecoder:
         union = grown(self._program, written)
         if self._for_table and (why := misfit(self._of_table(self._program), self._of_table(union))):
             raise SchemaError("", why)
-        known = self.columns
-        new = [column for column in self._columns(union) if column not in known and self._lands(column.name)]
+        known = {column.plain for column in self.columns}
+        new = [each for each in self._columns(union) if each.plain not in known and self._lands(each.name)]
         if new and self._evolve != "add":
             self._refuse(id, NEW_COLUMNS, ", ".join(map(str, new)))
             return

@@ -12,6 +12,7 @@ from ..config.decode import (
     chosen_columns,
     decoded_columns,
     key_column,
+    named_for,
     read_key_program,
     read_program,
 )
@@ -224,6 +225,7 @@ def _transformed(
     assert decode.transform is not None
     read = _read_schemas(decode, system)
     key = None if decode.keys is None or read.keys is None else key_column(read.keys, decode.keys.format)
+    read = read._replace(program=named_for(decode.transform, read.program, key, read.columns, system))
     decoded = decoded_columns(read.program, key)
     query, result = _query_of(decode.transform, decoded, read.columns, system, by, "decode.transform")
     from .transform import TransformedValues

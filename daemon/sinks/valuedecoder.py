@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.decode.evolution import Column, columns_of
+from fastwire.decode.evolution import Column, columns_of, named_as
 from fastwire.decode.program import BadRecord, SchemaError, Step
 
 from ..config.decode import DELETED, KEY
@@ -167,21 +167,20 @@ class ValueDecoder(RecordRows):
 
         Raises SchemaError if they conflict, or differ and must not.
         """
-        if self._evolve == "add":
-            of_keys = [] if self._keys is None else [column for column in types if column.name == KEY]
-            of_values = [column for column in types if column not in of_keys]
-            known = self._values.schema.names
-            if other := next(
-                (each for each in of_values if each.name in self.columns and each.name not in known), None
-            ):
-                raise SchemaError(other.name, f"the dataset has {other}, and not the column of the records")
-            self._values.adopt(of_values)
-            if self._keys is not None and of_keys:
-                self._keys.adopt(of_keys)
-            self._take_columns()
-        elif types and (differing := set(self.types) ^ set(types)):
-            names = ", ".join(sorted({column.name for column in differing}))
-            raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
+        if self._evolve != "add":
+            mine, held = ({each.plain for each in which} for which in (named_as(self.types, types), types))
+            if types and (differing := mine ^ held):
+                names = ", ".join(sorted({column.name for column in differing}))
+                raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
+        of_keys = [] if self._keys is None else [column for column in types if column.name == KEY]
+        of_values = [column for column in types if column not in of_keys]
+        known = self._values.schema.names
+        if other := next((each for each in of_values if each.name in self.columns and each.name not in known), None):
+            raise SchemaError(other.name, f"the dataset has {other}, and not the column of the records")
+        self._values.adopt(of_values)
+        if self._keys is not None and of_keys:
+            self._keys.adopt(of_keys)
+        self._take_columns()
 
     @property
     def _parts(self) -> Sequence[EvolvingDecoder]:

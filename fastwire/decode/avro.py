@@ -10,7 +10,10 @@
 | timestamp-millis, -micros, -nanos | timestamp of the unit in UTC; local-timestamp-…: without a time zone |
 | record, array, map | struct, list, map |
 | union of a type and null | the type, nullable |
-| any other union | a nullable struct with a nullable column ``member0``, ``member1`` … for each branch but null |
+| any other union | a nullable struct with a nullable column for each branch but null |
+
+The column of a branch has the name of its record, enum or fixed without the namespace, or of its type ("int", "array").
+Where two of a union share it, the namespace stands before it ("com_example_Card").
 
 An unknown logical type, or one that does not fit its type, is ignored, as the Avro specification demands.
 """
@@ -23,6 +26,7 @@ from math import log10
 from typing import Any
 
 from .avrodefault import encoded_default
+from .branches import ARRAY, MAP, Branch, member_names
 from .program import MOST_COLUMNS, MOST_DEPTH, Node, SchemaError, Shape, Step, flatten
 
 __all__ = ["compile_avro", "compile_avro_field"]
@@ -31,6 +35,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 _INT64 = (1 << 63) - 1
 _MOST_DIGITS = 38  # of a decimal128
 _MOST_FIXED = 1 << 20  # a null takes as many bytes as a value
+_NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _INT = {"shape": "int32", "operation": "int", "arrow": "i", "low": -(1 << 31), "high": (1 << 31) - 1}
@@ -155,9 +160,7 @@ class _Compiler:
                 Step(name=name, path=path, **_LOGICAL.get((kind, logical), _PRIMITIVES[kind])),
                 least={"null": 0, "float": 4, "double": 8}.get(kind, 1),
             )
-        full = kind if "." in kind else f"{space}.{kind}" if space else kind
-        if full not in self._named:
-            full = kind  # a name without a namespace may be of the null namespace
+        full = self._known(kind, space)
         if full not in self._named:
             raise SchemaError(path, f'"{kind}" is not a type')
         if full in self._open:
@@ -165,6 +168,28 @@ class _Compiler:
         definition, its_space = self._named[full]
         self.columns -= 1
         return self.node(definition, name, path, its_space, depth)
+
+    def _known(self, kind: str, space: str) -> str:
+        """Return the full name of ``kind`` in a namespace; without one it may be of the null namespace."""
+        full = _full(kind, space)
+        return full if full in self._named else kind
+
+    def _branch(self, schema: Any, space: str) -> Branch:
+        """Return the identity of a branch of a union that has been compiled."""
+        while isinstance(schema, dict) and isinstance(schema.get("type"), dict):
+            schema = schema["type"]
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if kind in ("array", "map"):
+            return (ARRAY if kind == "array" else MAP,)
+        if kind in _PRIMITIVES:
+            return (kind,)
+        own = schema.get("namespace") if isinstance(schema, dict) else None
+        space = own if isinstance(own, str) else space
+        full = self._known(schema["name"] if kind in _NAMED else kind, space)
+        definition, its_space = self._named[full]
+        aliases = definition.get("aliases")
+        names = [_full(str(each), its_space) for each in aliases] if isinstance(aliases, list) else []
+        return tuple(dict.fromkeys((full, *names)))
 
     def _define(self, schema: dict[str, Any], path: str, space: str) -> tuple[str, str]:
         """Return the full name and the namespace of a named type, which is known by it from now on."""
@@ -176,7 +201,7 @@ class _Compiler:
             space = given.rpartition(".")[0]
         elif isinstance(own, str):
             space = own
-        full = given if "." in given or not space else f"{space}.{given}"
+        full = _full(given, space)
         if full in _PRIMITIVES or self._named.setdefault(full, (schema, space))[0] is not schema:
             raise SchemaError(path, f'"{full}" is defined twice')
         return full, space
@@ -270,12 +295,14 @@ class _Compiler:
             )
             value.least = 1 if null_branch >= 0 else 1 + value.least
             return value
-        members = [
-            self.node(branch, f"member{number}", f"{path}.member{number}", space, depth + 1)
-            for number, branch in enumerate(own)
-        ]
-        for member in members:
-            member.step = replace(member.step, nullable=True)
+        members = []
+        for branch in own:
+            member = self.node(branch, "", f"{path}.{_label(branch)}", space, depth + 1)
+            member.step = replace(member.step, nullable=True, branch=self._branch(branch, space))
+            members.append(member)
+        names = member_names([member.step.branch for member in members])
+        for member, column in zip(members, names, strict=True):
+            member.step = replace(member.step, name=column)
         places = iter(range(len(own)))
         step = Step(
             name=name,
@@ -287,6 +314,17 @@ class _Compiler:
             branches=tuple(-1 if null else next(places) for null in nulls),
         )
         return Node(step, members, 1)
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _label(branch: Any) -> str:
+    """Return a branch for the path of a place in the schema."""
+    kind = _bare(branch)
+    named = isinstance(branch, dict) and kind in _NAMED
+    return str(branch.get("name") if named else kind).rpartition(".")[2]
 
 
 def _bare(schema: Any) -> Any:

@@ -103,6 +103,8 @@ class Step:
     """The text of symbols that an ``enum`` does not have; None if they are bad."""
     branches: tuple[int, ...] = ()
     """Of a ``union``: the index of the child of each branch, and -1 for the null."""
+    branch: tuple[str, ...] = ()
+    """Of a child of a ``union``: the full name of the branch, and its aliases (``fastwire.decode.branches``)."""
     first: int = 0
     """Index of the first child in the program; the others follow it."""
     children: int = 0

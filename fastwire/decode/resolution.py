@@ -7,15 +7,19 @@ other. A value that may be null is read into a column without nulls, and is bad 
 that the column's enum does not have becomes the default of that enum, or makes the value bad.
 (spec: Avro 1.12, "Schema Resolution")
 
-Other than in Avro, names of records, enums and fixed types need not be equal, a column that takes nulls needs no
-default, text takes the symbols of an enum, logical types have to be equal, and a union of several types is read into a
-union only.
+A branch of a union is read into the column of this branch: by its full name and aliases, a type without a name by its
+type. A nested record none of whose fields has a column does not fit.
+
+Other than in Avro, names of records, enums and fixed types outside of unions need not be equal, a column that takes
+nulls needs no default, text takes the symbols of an enum, logical types have to be equal, and a union of several types
+is read into a union only.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .branches import has_name, pairs
 from .program import Node, SchemaError, Step, flatten
 
 __all__ = ["ALIKE", "resolve", "wider"]
@@ -46,6 +50,7 @@ class _Resolver:
     def __init__(self, written: Sequence[Step], columns: Sequence[Step]) -> None:
         self._written = written
         self._columns = columns
+        self._tries: dict[tuple[int, int], Node | None] = {}
 
     def record(self, which: int, column: int) -> Node:
         step, target = self._written[which], self._columns[column]
@@ -57,6 +62,8 @@ class _Resolver:
                 continue
             places[fields[name]] = place
         children = [self.match(i, places[i]) if i in places else self.dropped(i) for i in fields.values()]
+        if which and fields and target.children and not places:
+            raise SchemaError(step.path, "none of the fields of the record has a column")
         filled = set(places.values())
         for place in range(target.first, target.first + target.children):
             if place not in filled:
@@ -90,22 +97,30 @@ class _Resolver:
         raise self.misfit(step, target)
 
     def union(self, which: int, column: int) -> Node:
+        """Read a value of a union: each branch into the column of this branch, else of a wider type without a name."""
         step, target = self._written[which], self._columns[column]
-        free = list(range(target.first, target.first + target.children))
-        children: dict[int, Node] = {}
-        branches = range(step.first, step.first + step.children)
-        for same in (True, False):  # branches of the very type go first, then wider ones
-            for branch in branches:
-                for place in free if branch not in children else ():
-                    if same != (self._columns[place].arrow == self._written[branch].arrow):
-                        continue
-                    try:
-                        children[branch] = self.match(branch, place)
-                    except SchemaError:
-                        continue
-                    free.remove(place)
-                    break
-        return Node(replace(step, column=column), [children[i] if i in children else self.dropped(i) for i in branches])
+        written, columns = self._written[_inner(step)], self._columns[_inner(target)]
+        same = pairs(written, columns, lambda i, place: self._tried(step.first + i, target.first + place) is not None)
+        for i, branch in enumerate(written):
+            for place, member in enumerate(columns):
+                if i in same or place in same.values() or has_name(branch.branch) or has_name(member.branch):
+                    continue
+                if self._tried(step.first + i, target.first + place) is not None:
+                    same[i] = place
+        children = [
+            (self._tried(step.first + i, target.first + same[i]) if i in same else None) or self.dropped(step.first + i)
+            for i in range(len(written))
+        ]
+        return Node(replace(step, column=column), children)
+
+    def _tried(self, which: int, column: int) -> Node | None:
+        """Return what ``match`` returns, or None if the types do not fit; nested unions are not tried again."""
+        if (which, column) not in self._tries:
+            try:
+                self._tries[which, column] = self.match(which, column)
+            except SchemaError:
+                self._tries[which, column] = None
+        return self._tries[which, column]
 
     def dropped(self, which: int) -> Node:
         """Read a value that has no column."""
@@ -139,3 +154,7 @@ class _Resolver:
     def misfit(self, step: Step, target: Step) -> SchemaError:
         have, wanted = (f"{each.operation} ({each.arrow})" for each in (step, target))
         return SchemaError(step.path, f"the records have {have}, which does not fit the column's {wanted}")
+
+
+def _inner(step: Step) -> slice:
+    return slice(step.first, step.first + step.children)

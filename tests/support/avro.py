@@ -38,10 +38,7 @@ def arrow_value(schema: Schema, value: Any) -> Any:
         if value is None:
             return None
         own = [each for each in schema if each != "null"]
-        return {
-            f"member{number}": arrow_value(each, value[1]) if _name(each) == value[0] else None
-            for number, each in enumerate(own)
-        }
+        return {_name(each): arrow_value(each, value[1]) if _name(each) == value[0] else None for each in own}
     match schema:
         case {"type": "record", "fields": fields}:
             return {each["name"]: arrow_value(each["type"], value[each["name"]]) for each in fields}

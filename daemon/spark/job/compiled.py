@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.branches import numbered
 from fastwire.decode.descriptors import indexes_of, message_of
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.decode.program import SchemaError as ProgramError
@@ -58,14 +59,16 @@ class _BinaryValues(ABC):
 class AvroValues(_BinaryValues):
     """Decoder of Avro records without a header; with ``ids``, each begins with the id of its schema, one of ``ids``.
 
-    Raises SchemaError for a schema whose values are not records, or have a type that Spark lacks.
+    With ``by_number`` the columns of unions are ``member0``, ``member1`` …, as in tables of older versions. Raises
+    SchemaError for a schema whose values are not records, or have a type that Spark lacks.
     """
 
-    def __init__(self, schema: str, ids: Sequence[int] | None = None) -> None:
+    def __init__(self, schema: str, ids: Sequence[int] | None = None, *, by_number: bool = False) -> None:
         try:
-            super().__init__(compile_avro(schema), ids)
+            program = compile_avro(schema)
         except ProgramError as exc:
             raise SchemaError(str(exc)) from None
+        super().__init__(numbered(program) if by_number else program, ids)
 
     def _decoder(self) -> AvroDecoder:
         decoder = AvroDecoder(self._program, Pool(_MEMORY), framed=self._ids is not None)

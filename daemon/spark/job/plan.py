@@ -5,9 +5,12 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ...config import ConfigError, Problem, SparkConfig, SparkDedupe
+from ...config import ConfigError, Problem, SparkConfig, SparkDedupe, SparkOutput
 from ...config.text import nearest
-from ...dataset.description import DatasetOptions
+from ...dataset.description import DatasetOptions, Description
+from ...dataset.origin import look_at
+from ...dataset.place import bucket_of
+from ...runtime.errors import DatasetMismatchError
 from ..source.rows import PLACE
 from .decode import make_decoder
 from .schema import Decoder
@@ -41,8 +44,33 @@ class Plan(NamedTuple):
 def plan_job(rows: Any, name: str, job: SparkConfig) -> Plan:
     """Plan the job ``name`` over ``rows``, with deduplication where they are a stream.
 
-    Raises ConfigError, which names every unknown column.
+    A table of an older version keeps its names for the columns of unions. Raises ConfigError, which names every unknown
+    column.
     """
+    plan = _planned(rows, name, job)
+    if job.decode.format == "avro" and (held := _held(job.output)) is not None and not _fits(held, plan):
+        older = _planned(rows, name, job, by_number=True)
+        return older if _fits(held, older) else plan
+    return plan
+
+
+def _held(output: SparkOutput) -> Description | None:
+    """Return the description of the table that there is; None also if the store is away, for which a job waits."""
+    try:
+        return look_at(output.path, None, bucket_of(output))
+    except OSError:
+        return None
+
+
+def _fits(held: Description, plan: Plan) -> bool:
+    try:
+        held.check(plan.dataset, "")
+    except DatasetMismatchError:
+        return False
+    return True
+
+
+def _planned(rows: Any, name: str, job: SparkConfig, *, by_number: bool = False) -> Plan:
     from pyspark.sql.types import StringType, StructField, StructType
 
     key = f"spark.{name}"
@@ -53,7 +81,7 @@ def plan_job(rows: Any, name: str, job: SparkConfig) -> Plan:
     if absent := needed - source.keys():
         message = f"its files have no column {', '.join(sorted(absent))}, which this job needs"
         raise ConfigError([Problem("", f"{key}.source.dataset", message)])
-    decoder = make_decoder(job.decode, f"{key}.decode")
+    decoder = make_decoder(job.decode, f"{key}.decode", by_number=by_number)
     columns = _columns(decoder, list(source), job)
     table = [_field(each, decoder, source) for each in columns]
     _check_names(key, job, [each.name for each in columns])

@@ -217,7 +217,7 @@ def test_a_null_record_can_be_a_row_of_nulls() -> None:
     assert [(each.row, each.reason) for each in decoded.bad] == [(2, "Truncated")]
     batch = pa.record_batch(decoded)
     batch.validate(full=True)
-    whole = {**good, "any": {"member0": 5, "member1": None}, "none": None}
+    whole = {**good, "any": {"int": 5, "string": None}, "none": None}
     assert batch.to_pylist() == [whole, dict.fromkeys(whole), dict.fromkeys(whole), whole]
 
 

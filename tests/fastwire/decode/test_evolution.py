@@ -55,7 +55,7 @@ def test_new_columns_follow_and_take_nulls() -> None:
         ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
          {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "d:9,2 not null"),
         (["int", "string"], ["string", "boolean"],
-         "struct<member0 int32, member1 string, member2 bool> not null"),
+         "struct<int int32, string string, boolean bool> not null"),
     ],
 )  # fmt: skip
 def test_wider_columns(have: Any, new: Any, column: str) -> None:
