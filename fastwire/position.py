@@ -23,6 +23,7 @@ __all__ = [
     "NumberPositions",
     "OffsetPositions",
     "OverlapError",
+    "PairPositions",
     "Position",
     "Positions",
     "Span",
@@ -98,8 +99,11 @@ class Positions(ABC):
         """Return whether ``one`` is known to lie before ``other`` in their log."""
         return self.order(one) < self.order(other)
 
+    scattered = False
+    """One reader lands the atoms of a log in any order, so that a hole means atoms that are still to come."""
+
     number_columns: tuple[str, ...]
-    """The columns of a row that hold the numbers of its position."""
+    """The columns of a row that hold the numbers of its position; none if rows do not have their positions."""
 
     def of_row(self, numbers: Sequence[int]) -> Position:
         """Return the position behind the row with these values of ``number_columns``."""
@@ -156,6 +160,27 @@ class NumberPositions(Positions):
     def read(self, match: re.Match[str]) -> Position:
         """Return the position of the matched number."""
         return Position(int(match[1]), 0)
+
+
+class PairPositions(Positions):
+    """Positions of two numbers, in any order: part ``b`` of the atom with number ``a`` is next."""
+
+    pattern = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
+    number_columns: tuple[str, ...] = ()
+    chained = False
+    scattered = True
+
+    def __init__(self, system: str, form: str) -> None:
+        self.system = system
+        self.form = form
+
+    def format(self, position: Position) -> str:
+        """Return the numbers with a dot between them."""
+        return f"{position.a}.{position.b}"
+
+    def read(self, match: re.Match[str]) -> Position:
+        """Return the position of the matched numbers."""
+        return Position(int(match[1]), int(match[2]))
 
 
 _known: dict[str, Positions] = {}

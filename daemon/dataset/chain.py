@@ -24,7 +24,7 @@ def check_chain(coverage: Coverage, span: Span) -> None:
     """
     log, positions = span.log, positions_of(span.log.system)
     begin, end = coverage.start(log), coverage.end(log)
-    if begin is None or end is None or not positions.ordered:
+    if begin is None or end is None or not positions.ordered or positions.scattered:
         return
     intervals = coverage.intervals(log)
     if len(intervals) > 1 or (intervals and intervals[0][0] != begin):
@@ -38,15 +38,16 @@ def check_chain(coverage: Coverage, span: Span) -> None:
 
 
 def check_fit(
-    trial: Coverage, spans: Sequence[Span], floors: Mapping[Log, Position], *, ordered: bool, single_log: bool
+    trial: Coverage, spans: Sequence[Span], floors: Mapping[Log, Position], *, ordered: bool, single: str = ""
 ) -> None:
     """Add ``spans`` and ``floors`` to ``trial``. Raises OverlapError if it has some of them.
 
-    With ``single_log`` it is also raised for another log. Raises UndeclaredGapError like :func:`check_chain` if the
-    source is read in order.
+    With ``single``, the name of a system, it is also raised for another topic of it. Raises UndeclaredGapError like
+    :func:`check_chain` if the source is read in order.
     """
-    if single_log and (others := set(trial.logs()) - {span.log for span in spans}):
-        raise OverlapError(f"the dataset has records of {others.pop()}, and it can have one log only")
+    known = {log.topic for log in trial.logs() if log.system == single}
+    if single and (others := known - {span.log.topic for span in spans}):
+        raise OverlapError(f"the dataset has records of {others.pop()}, and it can have those of one writer only")
     for span in spans:
         if ordered:
             check_chain(trial, span)

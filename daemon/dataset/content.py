@@ -85,7 +85,9 @@ def misplaced_rows(file: BinaryIO, spans: Sequence[Span], prefix: str = "") -> s
     Returns a description of the mismatch, "" if all rows can lie within the spans, None without such statistics.
     """
     metadata = pq.read_metadata(file)
-    spans = [span for span in spans if span.rows]
+    # The rows of a job are counted in the span of its query, and have their positions in those of its source.
+    placed = [span for span in spans if positions_of(span.log.system).number_columns]
+    spans = [span for span in placed if span.rows] if any(span.rows for span in placed) else _extended(placed)
     systems = {span.log.system for span in spans}
     places = {"topic", "partition", *(name for system in systems for name in positions_of(system).number_columns)}
     compared = metadata.num_row_groups > 0
@@ -107,6 +109,10 @@ def misplaced_rows(file: BinaryIO, spans: Sequence[Span], prefix: str = "") -> s
             return problem
         compared = compared and problem is not None
     return "" if compared else None
+
+
+def _extended(spans: Sequence[Span]) -> list[Span]:
+    return [span for span in spans if positions_of(span.log.system).precedes(span.start, span.end)]
 
 
 def _misplaced(found: dict[str, _Range], spans: Sequence[Span]) -> str | None:

@@ -54,7 +54,7 @@ class DatasetOptions:
     at creation is kept for good: logs are named by it. ``hosts`` (``host:port``) are the addresses of the cluster: a
     dataset with other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if
     the source delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a
-    dataset with another log, as for a Spark job, whose query would write the same records as another one.
+    dataset with another topic of its ``system``: as for a Spark job, whose query would write those of another one.
     """
 
     system: str

@@ -218,10 +218,11 @@ class _Verification:
     def _fold(self, entry: LogEntry, name: str, state: Checkpoint) -> None:
         report = self._report
         for span in entry.spans:
-            if span.log.system == "spark" and span.log not in self._logs and self._logs:
-                first = next(iter(self._logs)).topic
-                text = f"query {span.log.topic} has written to the table of query {first}: rows may be there twice"
-                self._problem("overlap", name, text)
+            if span.log.system == "spark" and span.log not in self._logs:
+                first = next((log.topic for log in self._logs if log.system == "spark"), span.log.topic)
+                if first != span.log.topic:
+                    text = f"query {span.log.topic} has written to the table of query {first}: rows may be there twice"
+                    self._problem("overlap", name, text)
             log_report = self._logs.setdefault(span.log, LogReport(span.log, "", ""))
             log_report.rows += span.rows
             log_report.spans += 1
@@ -298,8 +299,10 @@ class _Verification:
         present = [name for name in expected if name in seen or self._has_appeared(name, expected[name], newest)]
         count = row_counter(extension)
         read = self._report.deep or extension in _READ_WHOLE
-        positions = positions_of(self._report.system)
-        place = extension == "parquet" and positions.ordered and bool(positions.number_columns)
+        systems = {log.system for log in self._logs} or {self._report.system}  # a job's: that of its source, too
+        place = extension == "parquet" and any(
+            positions.ordered and positions.number_columns for positions in map(positions_of, systems)
+        )
         self._uncounted = count is None and any(not name.startswith(DIVERTED) for name in present)
         with ThreadPoolExecutor(_THREADS, "verify") as threads:
             outcomes = threads.map(lambda name: self._check_file(name, expected[name], count, read, place), present)
@@ -403,7 +406,8 @@ class _Verification:
             log_report.held = sum(any(a <= low and high <= b for a, b in held) for low, high in holes)
             log_report.holes = [_texts(log, hole) for hole in holes]
             log_report.ledger_changes += sum(not positions_of(log.system).same_segment(a, b) for a, b in holes)
-            if len(holes) > log_report.held and not log_report.shared and log not in self._broken:
+            scattered = log_report.shared or positions_of(log.system).scattered
+            if len(holes) > log_report.held and not scattered and log not in self._broken:
                 # Pulsar is the only system whose Coverage can have holes at all.
                 skipped = [
                     _texts(log, hole) for hole in holes if not any(a <= hole[0] and hole[1] <= b for a, b in held)
@@ -416,8 +420,9 @@ class _Verification:
         report = self._report
         if not report.ok:
             return
-        ordered = [each for each in report.logs if not each.shared]
         shared = [each for each in report.logs if each.shared]
+        scattered = [each for each in report.logs if positions_of(each.log.system).scattered]
+        ordered = [each for each in report.logs if not each.shared and each not in scattered]
         changes = sum(each.ledger_changes for each in report.logs)
         gaps = sum(len(each.gaps) for each in report.logs)
         report.proven = [
@@ -454,6 +459,8 @@ class _Verification:
                 f"that what is missing in {counted(len(shared), 'shared partition')} ({counted(holes, 'hole')}) is "
                 "still to come, never existed, or was acked by another consumer"
             )
+        if holes := sum(len(each.holes) for each in scattered):
+            report.trusted.append(f"that the source had no file yet, or none any more, in {counted(holes, 'hole')}")
         if held := sum(each.held for each in ordered):
             report.trusted.append(
                 f"that what is missing in {counted(held, 'place')} belongs to chunked messages that are not complete"

@@ -513,7 +513,7 @@ class DatasetWriter:
                 spans,
                 floors,
                 ordered=not self._options.shared,
-                single_log=self._options.single_log,
+                single=self._options.system if self._options.single_log else "",
             )
             return added_types(self.types, types, landing=True)
         except (OverlapError, SchemaError) as exc:

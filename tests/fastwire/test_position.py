@@ -183,7 +183,7 @@ def test_the_position_of_a_row_is_behind_it(system: str, numbers: tuple[int, ...
 
 
 def test_an_unknown_system_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown system 'rabbit': known are kafka, pulsar, "):
+    with pytest.raises(ValueError, match="unknown system 'rabbit': known are dataset, kafka, pulsar, "):
         format_position("rabbit", PULSAR_EARLIEST)
 
 

@@ -250,19 +250,24 @@ def test_killed_at_every_stage_of_a_batch(prepared: Callable[..., Job], dedupe: 
 @pytest.mark.soak
 @pytest.mark.parametrize("dedupe", [False, True], ids=["plain", "dedupe"])
 def test_killed_around_the_logs_of_spark(prepared: Callable[..., Job], dedupe: bool) -> None:
-    """Killed from outside, as soon as the offsets, or the commit, of a batch stand in the checkpoint; and at random."""
+    """Killed from outside, as soon as the offsets, or the commit, of a batch stand in the checkpoint; and at random.
+
+    A state is there before anything else, and Spark begins no query where it finds one without offsets.
+    """
     batches = 6
     job = prepared(batches, dedupe=DEDUPE if dedupe else None)
     runs, dice = Runs(job), random.Random(5)
     with Lister(job) as lister:
-        for log, batch in (("offsets", 0), ("commits", 0), ("offsets", 2), ("commits", 2), ("offsets", 4)):
+        begun = [("state", "0")] if dedupe else [("metadata", "")]
+        logs = (("offsets", "0"), ("commits", "0"), ("offsets", "2"), ("commits", "2"), ("offsets", "4"))
+        for log, batch in (*begun, *logs):
             process = runs.start({})
-            while not (job.checkpoint / log / str(batch)).exists() and process.poll() is None:
-                time.sleep(0.005)
+            while not (job.checkpoint / log / batch).exists() and process.poll() is None:
+                time.sleep(0.001)
             kill(process)
         for _ in range(4):
             process = runs.start({})
-            time.sleep(dice.uniform(6, 20))  # half of it is Spark's start
+            time.sleep(dice.uniform(1, 20))  # half of it is Spark's start
             kill(process)
         assert runs.run({}) == 0, runs.said()
     assert lister.wrong == []

@@ -1,23 +1,104 @@
-"""A job's view of its checkpoint: the system of its source, and the settings that split the last batch."""
+"""A job's view of its checkpoint: the ends of its batches, and files of the job's own beside them."""
 
 import json
 import os
+import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-__all__ = ["keep_split", "read_origin", "read_split", "split_path"]
+from ...runtime.errors import ConfigurationRefused
+
+__all__ = [
+    "drop_unplanned_state",
+    "files_between",
+    "keep",
+    "keep_split",
+    "landed_path",
+    "newest_batch",
+    "read_end",
+    "read_origin",
+    "read_split",
+    "split_path",
+]
+
+_OFFSETS, _FILES = "offsets", "sources/0"
+_STATE = re.compile(r"\.?([0-9]+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
+
+
+def newest_batch(checkpoint: Path) -> int | None:
+    """Return the number of the last batch that was planned; None if there is none."""
+    batches = [int(file.name) for file in (checkpoint / _OFFSETS).glob("[0-9]*") if file.name.isdecimal()]
+    return max(batches, default=None)
+
+
+def read_end(checkpoint: Path, batch: int) -> dict[str, Any]:
+    """Return the end of ``batch``, as its source has given it to Spark. Raises ConfigurationRefused."""
+    path = checkpoint / _OFFSETS / str(batch)
+    try:
+        # The file has a version, Spark's own metadata, and one line for each source.
+        found = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+        if isinstance(found, dict):
+            return found
+    except (OSError, ValueError, IndexError):
+        pass
+    raise ConfigurationRefused(
+        f"{path} does not say what batch {batch} reads: the job needs the checkpoint in a folder that its driver sees, "
+        "with all its files. Restore them, or delete checkpoint and table"
+    )
 
 
 def read_origin(checkpoint: Path) -> str | None:
     """Return the source of the last batch: the name of a system, "" for a dataset, None if no batch was planned."""
-    batches = [int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*") if file.name.isdecimal()]
-    if not batches:
-        return None
-    text = (checkpoint / "offsets" / str(max(batches))).read_text(encoding="utf-8")
+    batch = newest_batch(checkpoint)
     try:
-        # The file has a version, Spark's own metadata, and one line for each source.
-        return str(json.loads(text.splitlines()[-1]).get("sys", ""))
-    except (ValueError, IndexError, AttributeError):
+        return None if batch is None else str(read_end(checkpoint, batch).get("sys", ""))
+    except ConfigurationRefused:
         return None  # truncated by a crash: Spark handles it
+
+
+def files_between(checkpoint: Path, after: int, upto: int) -> Iterator[str]:
+    """Yield the URIs of the files that Spark's source of files has found in its rounds behind ``after`` to ``upto``.
+
+    Raises ConfigurationRefused if the checkpoint lacks one of them.
+    """
+    folder = checkpoint / _FILES
+    compact = sorted(int(path.stem) for path in folder.glob("[0-9]*.compact") if path.stem.isdecimal())
+    for number in range(after + 1, upto + 1):
+        names = [str(number), *(f"{each}.compact" for each in compact if each >= number)]
+        path = next((folder / name for name in names if (folder / name).exists()), None)
+        if path is None:
+            raise ConfigurationRefused(
+                f"{folder / str(number)} is missing: the checkpoint does not say which files its last batch reads. "
+                "Restore it, or delete checkpoint and table"
+            )
+        for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+            entry = json.loads(line)
+            if entry.get("batchId", number) == number:
+                yield str(entry["path"])
+
+
+def drop_unplanned_state(checkpoint: Path) -> None:
+    """Delete states of batches that the checkpoint does not have: those of a lost future, or of a batch 0 never begun.
+
+    Spark refuses to begin where it finds any, and would load those of batches that are planned otherwise now.
+    """
+    folder = checkpoint / "state"
+    files = [path for path in folder.glob("*/*/**/*") if path.is_file()]
+    newest = newest_batch(checkpoint)  # after the files: a state is written behind the offsets of its batch
+    if newest is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in files:
+        # Batch n makes version n + 1.
+        if (found := _STATE.fullmatch(path.name)) and int(found[1]) > newest + 1:
+            path.unlink(missing_ok=True)
+
+
+def landed_path(checkpoint: Path) -> Path:
+    """Return the path of the positions that the tables had at the last start; Spark ignores unknown files."""
+    return checkpoint / "fastwire" / "landed.json"
 
 
 def split_path(checkpoint: Path) -> Path:
@@ -35,9 +116,12 @@ def read_split(checkpoint: Path) -> str | None:
 
 def keep_split(checkpoint: Path, text: str) -> None:
     """Store ``text`` durably, unless the file holds it already."""
-    if read_split(checkpoint) == text:
-        return
-    path = split_path(checkpoint)
+    if read_split(checkpoint) != text:
+        keep(split_path(checkpoint), text)
+
+
+def keep(path: Path, text: str) -> None:
+    """Store ``text`` durably at ``path``, in a folder of the checkpoint."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".new")
     with temporary.open("w", encoding="utf-8") as file:
@@ -45,7 +129,7 @@ def keep_split(checkpoint: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    for folder in (path.parent, checkpoint):
+    for folder in (path.parent, path.parent.parent):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

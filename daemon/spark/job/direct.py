@@ -1,5 +1,6 @@
 """Reads brokers for a job: translates its source into options of ``format("fastwire")``."""
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -9,7 +10,7 @@ from fastwire.systems import row_of
 from ...config import ConfigError, Problem, SparkBrokers
 from ..source.datasource import KNOWS_LIMITS
 from ..source.dialects import dialect_of
-from ..source.options import parse_options
+from ..source.options import LANDED, parse_options
 from ..source.register import FastwireSource
 from ..source.rows import PLACE
 
@@ -50,13 +51,15 @@ def reader_options(source: SparkBrokers, *, streaming: bool, limited: bool = Tru
     return options
 
 
-def stream_brokers(session: Any, name: str, source: SparkBrokers, *, ends: bool) -> Any:
+def stream_brokers(session: Any, name: str, source: SparkBrokers, landed: Path, *, ends: bool) -> Any:
     """Return a streaming frame of records for the job ``name``. Raises ConfigError for unusable options.
 
+    ``landed`` is the path of the positions that the job's tables have.
     ``ends``: the query ends when it has read the existing records. Spark 4.0 and 4.1 end such a query after one batch,
     so that batch is not limited.
     """
     options = reader_options(source, streaming=True, limited=KNOWS_LIMITS or not ends)
+    options[LANDED] = str(landed)
     return _reader(session, session.readStream, name, options, streaming=True).load()
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from ..source.rows import arrow_schema
 from .split import Pieces
 
-__all__ = ["PATH", "LandedFiles"]
+__all__ = ["PATH", "LandedFiles", "RestOfFiles"]
 
 PATH = "path"
 _ROWS = 16_384  # of a batch
@@ -31,6 +31,28 @@ class LandedFiles:
             for path in batch.column(PATH).to_pylist():
                 for rows in _rows(path, schema):
                     yield from pieces(rows)
+
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class RestOfFiles:
+    """Reads files by ``pieces``, but none of ``landed``, and no bad rows of those in ``marked``; by their names."""
+
+    pieces: Callable[[], Pieces]
+    landed: frozenset[str]
+    marked: frozenset[str]
+
+    def open(self) -> Pieces:
+        """Return the function that takes batches of ``PATH``."""
+        pieces = self.pieces()
+
+        def read(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+            for row, path in enumerate(batch.column(PATH).to_pylist()):
+                name = path.rpartition("/")[2]
+                if name not in self.landed:
+                    for good, bad in pieces(batch.slice(row, 1)):
+                        yield good, bad.slice(0, 0) if name in self.marked else bad
 
         return read
 

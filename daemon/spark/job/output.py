@@ -1,16 +1,18 @@
 """Writes each batch of a query into its tables once; ``foreachBatch`` calls it.
 
 A batch is one entry in the log of the dataset, and where that is published in a table of Delta or Iceberg, one commit.
+The entry has the positions of the batch, because a checkpoint that is older than its table gives its number again.
 Bad rows are committed first, so a batch that is in the table is complete. The settings that decide which rows are bad
 are kept beside the checkpoint, so that a batch of which only the bad rows have landed is split in the same way again.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fastwire.position import Log, Position, Span
+from fastwire.position import Coverage, Log, Position, Span
 
 from ...config import SparkOutput
 from ...config.store import StoreUrl
@@ -21,9 +23,13 @@ from ...dataset.staging import ForeignFile
 from ...dataset.tableschema import misfit
 from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, SinkFailedError, Superseded
-from .checkpoint import keep_split, read_split, split_path
+from ..source.offsets import read_offsets
+from .checkpoint import keep, keep_split, landed_path, newest_batch, read_end, read_split, split_path
+from .files import RestOfFiles
 from .plan import Plan
+from .planned import Planned, PlannedBatches, landed_ranges
 from .split import Pieces, marked_pieces
+from .standing import Standing, extended, standing_of
 from .task import REPORT_DDL, Access, FileLayout, write_rows
 
 __all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
@@ -53,6 +59,9 @@ class Output(Protocol):
     def write(self, frame: Any, batch: int) -> BatchCounts:
         """Write the rows of ``frame`` unless the batch has landed. ``__bad`` is null in good rows."""
 
+    def check_source(self) -> None:
+        """Look whether the source is the one of the table: see ``PlannedBatches.check``. From any thread."""
+
     def close(self) -> None:
         """Release the tables."""
 
@@ -73,6 +82,11 @@ class _Table:
     def close(self) -> None:
         self._writer.close()
 
+    @property
+    def coverage(self) -> Coverage:
+        """What has landed: of the query, and of the logs that it reads."""
+        return self._writer.coverage
+
     def begin(self, query: str) -> None:
         """Set the id of the query. Raises ConfigurationRefused for a table that another query has written, or that
         cannot get the columns; SinkFailedError for one that takes no files now.
@@ -80,9 +94,19 @@ class _Table:
         self._writer.refresh()
         self._log = Log("spark", self._writer.cluster, query, "-1")
         self._check_query()
+        # A checkpoint that has fallen behind its table has begun a new line of numbers.
+        self._log = max([self._log, *self._lines()], key=lambda log: int(log.incarnation))
         if self._options.table and (why := misfit(self._writer.types, self._options.types)):
             raise ConfigurationRefused(f"the columns of the job do not fit the table at {self.path}: {why}")
         self._check_published()
+
+    def _lines(self) -> list[Log]:
+        return [log for log in self._writer.coverage.logs() if log.system == "spark"]
+
+    def renumber(self) -> None:
+        """Begin a new line of numbers of batches with the next commit."""
+        assert self._log is not None
+        self._log = replace(self._log, incarnation=str(int(self._log.incarnation) + 1))
 
     def _check_published(self) -> None:
         """Fail while the table lacks a batch: the query repeats it, and finds out whether it was published since."""
@@ -90,10 +114,11 @@ class _Table:
             raise SinkFailedError(f"a batch is committed, but not in its table yet: {why}. Start the job again")
 
     def _check_query(self) -> None:
-        others = [log.topic for log in self._writer.coverage.logs() if log != self._log]
-        if others and self._log is not None:
+        assert self._log is not None
+        queries = {log.topic for log in self._lines()}
+        if others := queries - {self._log.topic}:
             raise ConfigurationRefused(
-                f"the table at {self.path} was written with another checkpoint (query {others[0]}); with this one "
+                f"the table at {self.path} was written with another checkpoint (query {others.pop()}); with this one "
                 f"(query {self._log.topic}) all rows would be written again. Use the old checkpoint, or a new path"
             )
 
@@ -108,13 +133,15 @@ class _Table:
         access = None if self._bucket is None else Access(self._bucket.url, self._bucket.access)
         return FileLayout(self._writer.invite(), self._options.levels, compression, time, access)
 
-    def commit(self, first: int, batch: int, files: Sequence[ForeignFile], filtered: int = 0) -> None:
-        """Land batches ``first`` to ``batch``, of which only the last has rows here."""
+    def commit(
+        self, first: int, batch: int, files: Sequence[ForeignFile], spans: Sequence[Span] = (), filtered: int = 0
+    ) -> None:
+        """Land batches ``first`` to ``batch``, of which only the last has rows here; ``spans`` are its positions."""
         assert self._log is not None
         rows = sum(file.rows for file in files) + filtered
-        span = Span(self._log, Position(first, 0), Position(batch + 1, 0), rows)
+        own = Span(self._log, Position(first, 0), Position(batch + 1, 0), rows)
         try:
-            self._writer.commit(self._writer.adopt(files), [span], filtered=filtered, types=self._options.types)
+            self._writer.commit(self._writer.adopt(files), [own, *spans], filtered=filtered, types=self._options.types)
         except Superseded:
             self._check_query()  # another query has committed to the same empty table first
             raise
@@ -124,13 +151,12 @@ class _Table:
 class _Quarantine(_Table):
     """The table of bad rows. Batches without bad rows have no log entry there."""
 
-    def has(self, batch: int) -> bool:
-        """Return whether bad rows of ``batch`` have landed."""
-        return (self.end or 0) > batch
-
-    def land(self, batch: int, files: Sequence[ForeignFile]) -> None:
-        if files and not self.has(batch):
-            self.commit(self.end or 0, batch, files)
+    def land(self, batch: int, files: Sequence[ForeignFile], spans: Sequence[Span]) -> None:
+        """Land the bad rows of ``batch``; ``spans`` are its positions, with those of batches before it."""
+        end = self.end
+        if end is not None and end > batch:
+            self.renumber()
+        self.commit(self.end or 0, batch, files, spans)
 
 
 class DatasetOutput:
@@ -145,6 +171,7 @@ class DatasetOutput:
         settings: str,
         pieces: Callable[[], Pieces] = marked_pieces,
         time: str | None = None,
+        batches: PlannedBatches | None = None,
     ) -> None:
         self._table = _Table(output.path, table, bucket_of(output))
         letters = DatasetOptions(system=table.system, cluster=table.cluster, columns=tuple(bad), single_log=True)
@@ -155,11 +182,28 @@ class DatasetOutput:
         self._pieces = pieces
         self._time = time
         self._checkpoint = output.checkpoint
+        self._batches = batches
+        self._newest: int | None = None
 
     def open(self) -> None:
-        """Read both logs, and publish committed files."""
+        """Read both logs, publish committed files, and keep what has landed where the source finds it."""
         self._table.open()
         self._bad.open()
+        if self._batches is not None:
+            self._batches.begin(self._table.coverage)
+        self._newest = newest_batch(self._checkpoint)
+        last = None
+        if self._newest is not None and (document := read_end(self._checkpoint, self._newest)).get("sys"):
+            last = read_offsets(document, document["sys"])
+        found = (landed_ranges(table.coverage, last) for table in (self._table, self._bad))
+        ranges = [each.document() for each in found if each is not None]
+        if ranges or landed_path(self._checkpoint).exists():
+            keep(landed_path(self._checkpoint), json.dumps(ranges))
+
+    def check_source(self) -> None:
+        """See ``Output``."""
+        if self._batches is not None:
+            self._batches.check()
 
     def close(self) -> None:
         """Drop uncommitted files."""
@@ -171,26 +215,75 @@ class DatasetOutput:
         query = query_id(frame)
         self._table.begin(query)
         self._bad.begin(query)
+        planned = Planned(()) if self._batches is None else self._batches.of(batch)
+        table, bad = standing_of(self._table.coverage, planned), standing_of(self._bad.coverage, planned, lags=True)
         end = self._table.end or 0
-        if batch < end:
-            if self._stateful:
-                # Spark's state of this batch comes into being only when the batch runs.
-                frame.write.format("noop").mode("append").save()
-            return BatchCounts(replayed=True)
+        if table.what == "unknown" and batch < end:
+            self._check_known(batch, planned)
+        if table.what == "all" or (table.what == "unknown" and batch < end):
+            return self._replayed(frame, batch, end)
         if batch > end:
             raise ConfigurationRefused(
                 f"the checkpoint goes on with batch {batch}, but the table at {self._table.path} ends before batch "
                 f"{end}: was it deleted, or is it not mounted? Without it the checkpoint must go, too"
             )
-        if self._bad.has(batch):
+        self._check_standing(batch, table, bad)
+        if batch < end:
+            self._table.renumber()
+        return self._land(frame, batch, planned, table, bad)
+
+    def _replayed(self, frame: Any, batch: int, end: int) -> BatchCounts:
+        """Count a batch that has landed before."""
+        if self._stateful:
+            # Spark's state of this batch comes into being only when the batch runs.
+            frame.write.format("noop").mode("append").save()
+        if batch == end:
+            self._table.commit(batch, batch, ())  # of a checkpoint whose numbers differ: they go on
+        return BatchCounts(replayed=True)
+
+    def _land(self, frame: Any, batch: int, planned: Planned, table: Standing, bad: Standing) -> BatchCounts:
+        """Write the rows of a batch of which the table lacks some."""
+        before = bad.what == "all" or (bad.what == "unknown" and (self._bad.end or 0) > batch)
+        if before:
             self._check_split(batch)
+        pieces = self._pieces
+        if table.landed or (bad.landed and not before):
+            pieces = RestOfFiles(pieces, table.landed, bad.landed).open
         place = self._table.place(self._compression, self._time)
-        written = _Written(frame, write_rows(place, self._bad.place(self._compression), self._pieces))
+        written = _Written(frame, write_rows(place, self._bad.place(self._compression), pieces))
         if written.bad:
             keep_split(self._checkpoint, self._settings)
-        self._bad.land(batch, written.bad)
-        self._table.commit(batch, batch, written.good, filtered=written.bad_rows)
+        if written.bad and not before:
+            self._bad.land(batch, written.bad, self._bad_spans(planned, bad))
+        self._table.commit(batch, batch, written.good, planned.spans_without(table.landed), written.bad_rows)
         return written.counts()
+
+    def _bad_spans(self, planned: Planned, bad: Standing) -> Sequence[Span]:
+        if planned.files:
+            return planned.spans_without(bad.landed)
+        return extended(self._bad.coverage, planned, self._table.coverage)
+
+    def _check_known(self, batch: int, planned: Planned) -> None:
+        """Refuse to take a ``batch`` for landed whose number alone says so, unless it was planned before this run."""
+        if planned.full and (self._newest is None or batch > self._newest):
+            raise ConfigurationRefused(
+                f"the checkpoint at {self._checkpoint} is older than the table at {self._table.path}: it plans batch "
+                f"{batch} again, and the table has a batch of this number from a version that did not record what a "
+                "batch reads, so records could be lost. Restore the newest checkpoint, or use a new path for the table "
+                "and a new checkpoint"
+            )
+
+    def _check_standing(self, batch: int, table: Standing, bad: Standing) -> None:
+        """Refuse a ``batch`` that fits neither behind the table nor into it."""
+        why = table.why or bad.why
+        if not why and self._stateful and (table.landed or bad.landed):
+            why = f"the table has {len(table.landed | bad.landed)} of its files and lacks others"
+        if why:
+            raise ConfigurationRefused(
+                f"batch {batch} of the checkpoint at {self._checkpoint} does not fit the table at {self._table.path}: "
+                f"{why}. Was one of them restored from a backup, or the source replaced? Restore checkpoint and table "
+                "of one time, or use a new path for the table and a new checkpoint"
+            )
 
     def _check_split(self, batch: int) -> None:
         """Refuse changed split settings for a ``batch`` of which only the bad rows have landed."""
@@ -204,11 +297,11 @@ class DatasetOutput:
             )
 
 
-def make_output(output: SparkOutput, plan: Plan) -> Output:
-    """Return the output for the rows of ``plan``."""
+def make_output(output: SparkOutput, plan: Plan, batches: PlannedBatches | None = None) -> Output:
+    """Return the output for the rows of ``plan``. Without ``batches`` a batch is known by its number alone."""
     types = {field.name: field.dataType.simpleString() for field in plan.table}
     time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
-    return DatasetOutput(output, plan.dataset, plan.bad, plan.stateful, plan.settings, plan.pieces, time)
+    return DatasetOutput(output, plan.dataset, plan.bad, plan.stateful, plan.settings, plan.pieces, time, batches)
 
 
 def query_id(frame: Any) -> str:

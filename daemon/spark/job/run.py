@@ -11,14 +11,14 @@ from shutil import which
 from typing import Any
 
 from ...config import Config, ConfigError, Problem, SparkBrokers, SparkConfig
-from ...runtime.errors import ConfigurationRefused
+from ...runtime.errors import ConfigurationRefused, DatasetError
 from ...runtime.logs import get_logger
 from ..source.offsets import behind
-from .checkpoint import read_origin
+from .checkpoint import drop_unplanned_state, read_origin
 from .failure import cause, is_passing
 from .output import BatchCounts, Output, make_output
 from .plan import plan_job
-from .source import by_files, stream_rows
+from .source import batches_of, by_files, stream_rows
 
 __all__ = ["RunningJob", "chosen_jobs", "open_session", "run_jobs"]
 
@@ -118,7 +118,7 @@ class RunningJob:
     """One query. ``finished`` counts the batches that have landed in their tables."""
 
     def __init__(self, session: Any, name: str, job: SparkConfig) -> None:
-        rows = stream_rows(session, name, job.source, ends=job.trigger is None)
+        rows = stream_rows(session, name, job)
         plan = by_files(session, plan_job(rows, name, job), job.source)
         self.name = name
         self.finished = 0
@@ -129,11 +129,12 @@ class RunningJob:
         self._told = -1
         self._failure: Exception | None = None
         self._query: Any = None
+        self._missing = ""  # why the source cannot be read now
         self._tries = 0  # since a batch was finished
         self._finished_before = 0
 
     def _new_output(self) -> Output:
-        return make_output(self._job.output, self._plan)
+        return make_output(self._job.output, self._plan, batches_of(self._job))
 
     def start(self) -> None:
         """Inspect checkpoint and tables, and start. Raises ConfigurationRefused if they belong to another job."""
@@ -145,6 +146,7 @@ class RunningJob:
                 f"the checkpoint at {checkpoint} belongs to a job that reads {origin or 'a dataset'}, and this one "
                 f"reads {system or 'a dataset'}: it needs a checkpoint and a table of its own"
             )
+        drop_unplanned_state(checkpoint)
         self._output.open()
         trigger = {"availableNow": True} if self._job.trigger is None else self._every(self._job.trigger)
         writer = self._plan.frame.writeStream.queryName(self.name).foreachBatch(self._on_batch)
@@ -157,6 +159,7 @@ class RunningJob:
         Return True if it runs, or did when it was looked at.
         """
         if self.active:
+            self._watch_source()
             return True
         exc = self.failure()
         if exc is None or not is_passing(exc):
@@ -171,6 +174,20 @@ class RunningJob:
         self._output = self._new_output()
         self.start()
         return True
+
+    def _watch_source(self) -> None:
+        """End the query if its source was replaced, which Spark would not notice; wait for one that is gone."""
+        missing = ""
+        try:
+            self._output.check_source()
+        except DatasetError as exc:
+            missing = str(exc)
+        except ConfigurationRefused as exc:
+            self._failure = exc
+            self._query.stop()
+        if missing and missing != self._missing:
+            _log.warning("waiting", job=self.name, reason=missing)
+        self._missing = missing
 
     @staticmethod
     def _every(seconds: float) -> dict[str, str]:

@@ -2,21 +2,33 @@
 
 from typing import Any
 
-from ...config import SparkDataset, SparkSource
+from ...config import SparkConfig, SparkDataset, SparkSource
+from .checkpoint import landed_path
 from .files import LandedFiles
 from .landed import read_landed, stream_files, stream_landed
 from .plan import Plan
+from .planned import BrokerBatches, DatasetBatches, PlannedBatches
 
-__all__ = ["by_files", "read_rows", "stream_rows"]
+__all__ = ["batches_of", "by_files", "read_rows", "stream_rows"]
 
 
-def stream_rows(session: Any, name: str, source: SparkSource, *, ends: bool) -> Any:
-    """Return a stream that has each row of the job ``name`` once; with ``ends`` it ends with the existing rows."""
+def stream_rows(session: Any, name: str, job: SparkConfig) -> Any:
+    """Return a stream that has each row of the job ``name`` once; it ends if the job has no interval."""
+    source = job.source
     if isinstance(source, SparkDataset):
         return stream_landed(session, source.dataset, source.max_files)
     from .direct import stream_brokers  # PySpark 4.0 and later
 
-    return stream_brokers(session, name, source, ends=ends)
+    landed = landed_path(job.output.checkpoint)
+    return stream_brokers(session, name, source, landed, ends=job.trigger is None)
+
+
+def batches_of(job: SparkConfig) -> PlannedBatches:
+    """Return what says which records a batch of ``job`` has."""
+    checkpoint = job.output.checkpoint
+    if isinstance(job.source, SparkDataset):
+        return DatasetBatches(checkpoint, job.source.dataset)
+    return BrokerBatches(checkpoint)
 
 
 def by_files(session: Any, plan: Plan, source: SparkSource) -> Plan:

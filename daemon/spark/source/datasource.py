@@ -19,6 +19,7 @@ from fastwire.position import Position, format_position, positions_of
 from .batchplan import pieces, share
 from .broker import Broker
 from .dialects import dialect_of
+from .landed import LandedEnds
 from .offsets import Offsets, read_offsets
 from .options import Options, Where, parse_options
 from .ranges import DataLossError, QueryPartition, Range
@@ -259,6 +260,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: dict[str, Any] | None = None
         self._at: dict[str, Any] | None = None  # the end that was planned last: where Spark 4.0 and 4.1 are
         self._heads: dict[QueryPartition, Position] = {}
+        self._ends: LandedEnds | None = None
         self._until: dict[QueryPartition, Position] | None = None  # where a query that reads what is there now ends
         self._delayed_since: float | None = None
         self._untold: Mapping[QueryPartition, Position] | None = None  # what brokers would not take
@@ -266,8 +268,17 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # --- offsets
 
+    @property
+    def _landed(self) -> LandedEnds:
+        """The ends of batches that the tables of the query have; its driver alone sees them."""
+        if self._ends is None:
+            self._ends = LandedEnds(self._options.landed, self._options.system)
+        return self._ends
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the first offset of a new query. Spark calls it twice and needs the same answer."""
+        if self._initial is None and (landed := self._landed.beginning()) is not None:
+            self._initial = landed.document()
         if self._initial is None:
             positions = self._resolve(self._options.starting, self._existing())
             unheld = dialect_of(str(self._options.connection.url)).unheld
@@ -303,6 +314,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             start = self._at if self._at is not None else self.initialOffset()
         system = self._options.system
         begun = read_offsets(start, system)
+        if (landed := self._landed.behind(begun, first=start == self._initial)) is not None:
+            return landed.document()
         self._commit(begun.positions)
         heads = self._now(begun.positions)
         remade = self._remade(begun.incarnations) | self._shorter(begun.positions)

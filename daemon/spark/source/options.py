@@ -17,7 +17,10 @@ from .ranges import QueryPartition
 from .rows import default_columns
 from .values import INT32, INT64, json_table, milliseconds, names, one_of, size, switch, text, whole
 
-__all__ = ["Options", "Where", "columns_of", "parse_options"]
+__all__ = ["LANDED", "Options", "Where", "columns_of", "parse_options"]
+
+LANDED = "landedOffsets"
+"""The option of jobs for the path of a file: positions that their tables have, at which batches end."""
 
 T = TypeVar("T")
 
@@ -67,6 +70,7 @@ class Options:
     batch_bytes: int
     prefetch: int
     pushes_filters: bool
+    landed: str  # the path of positions that batches end at, "" without one
     own: Mapping[str, Any]
     """The values of the options that are given and only this system has, by option."""
 
@@ -189,9 +193,11 @@ _KNOWN: dict[str, Callable[[str], Any]] = {
     "batchBytes": size(INT32),
     "prefetchBatches": whole(1),
     "filterPushdown": switch,
+    LANDED: text,
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "filterPushdown")
 _STREAM_ONLY = (
+    LANDED,
     "maxRecordsPerTrigger",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -250,6 +256,7 @@ class _Reading:
             batch_bytes=get("batchBytes", 4 << 20),
             prefetch=get("prefetchBatches", 3),
             pushes_filters=get("filterPushdown", False),
+            landed=get(LANDED, ""),
             own={name: self._values[name] for name in self._dialect.only.keys() & self._values.keys()},
         )
 

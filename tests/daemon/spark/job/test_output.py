@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from fastwire.decode.evolution import Column
+from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.spark import SparkOutput
 from fastwire_daemon.dataset.description import DatasetOptions
@@ -19,6 +20,7 @@ from fastwire_daemon.runtime.errors import ConfigurationRefused, SinkFailedError
 from fastwire_daemon.spark.job.checkpoint import split_path
 from fastwire_daemon.spark.job.output import DatasetOutput, _Quarantine, _Table
 from fastwire_daemon.spark.job.plan import split_of
+from fastwire_daemon.spark.job.planned import Planned, PlannedBatches
 from fastwire_daemon.spark.job.split import BAD
 from tests.support import icebergs
 
@@ -60,13 +62,18 @@ class Frame:
 
 
 def output(
-    folder: Path, name: str = "a", split: str = "one", table: DatasetOptions = PLAIN, at: str = ""
+    folder: Path,
+    name: str = "a",
+    split: str = "one",
+    table: DatasetOptions = PLAIN,
+    at: str = "",
+    batches: PlannedBatches | None = None,
 ) -> DatasetOutput:
     """The output of a job with its own quarantine and checkpoint; the table is shared. It dies at the step ``at``."""
     folders = {"path": folder / "table", "quarantine": folder / f"{name}_bad", "checkpoint": folder / name}
     settings = SparkOutput.model_validate({key: str(path) for key, path in folders.items()})
     (folder / name).mkdir(exist_ok=True)
-    made = DatasetOutput(settings, table, ["value", "reason"], False, split)
+    made = DatasetOutput(settings, table, ["value", "reason"], False, split, batches=batches)
 
     def reached(step: str) -> None:
         if step == at:
@@ -221,3 +228,94 @@ def test_a_table_gets_columns_and_keeps_their_types(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationRefused, match="cannot change the type of its column note from string to long"):
         made.write(Frame("query", [2]), 2)
     made.close()
+
+
+class Ranges:
+    """What Spark plans: batch ``n`` reads the offsets from ``ends[n - 1]``, or 0, to ``ends[n]``."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = ends
+
+    def of(self, batch: int) -> Planned:
+        log = Log("kafka", "", "t", "0")
+        start = self.ends[batch - 1] if batch else 0
+        return Planned((Span(log, Position(start, -1), Position(self.ends[batch], -1), 0),), () if batch else (log,))
+
+    def begin(self, coverage: Coverage) -> None:
+        """See ``PlannedBatches``."""
+
+    def check(self) -> None:
+        """See ``PlannedBatches``."""
+
+
+def write(folder: Path, batch: int, numbers: range, batches: PlannedBatches | None, bad: Sequence[str] = ()) -> bool:
+    """Write one batch as a new process; return whether it had landed."""
+    made = output(folder, batches=batches)
+    try:
+        return made.write(Frame("query", numbers, bad), batch).replayed
+    finally:
+        made.close()
+
+
+def plan(folder: Path, *batches: int) -> None:
+    """Let the checkpoint have these batches."""
+    (folder / "a" / "offsets").mkdir(parents=True, exist_ok=True)
+    for batch in batches:
+        (folder / "a" / "offsets" / str(batch)).write_text('v1\n{}\n{"logOffset":0}')
+
+
+def test_a_batch_is_what_it_reads(tmp_path: Path) -> None:
+    assert not write(tmp_path, 0, range(10), Ranges(10), ["x"])
+    assert not write(tmp_path, 1, range(10, 20), Ranges(10, 20))
+    assert write(tmp_path, 1, range(10, 20), Ranges(10, 20))
+    assert write(tmp_path, 0, range(20), Ranges(20))  # both at once, from a checkpoint that has lost them
+    with pytest.raises(ConfigurationRefused, match=r"it reads t partition 0 from 10 to 25, and the table has it up to"):
+        write(tmp_path, 1, range(10, 25), Ranges(10, 25))
+    # The numbers of batches come again; what they read does not.
+    assert not write(tmp_path, 1, range(20, 30), Ranges(20, 30), ["y"])
+    assert not write(tmp_path, 2, range(30, 40), Ranges(20, 30, 40), ["z"])
+    assert write(tmp_path, 2, range(30, 40), Ranges(20, 30, 40), ["z"])
+    assert rows(tmp_path / "table") == list(range(40))
+    assert rows(tmp_path / "a_bad", "value") == ["x", "y", "z"]
+    for folder in ("table", "a_bad"):
+        report = verify(tmp_path / folder)
+        assert report.ok, report.problems
+        assert {each.end for each in report.logs if each.log.topic == "t"} == {"40"}
+    with pytest.raises(ConfigurationRefused, match=r"goes on with batch 4, but the table at .* ends before batch 3"):
+        write(tmp_path, 4, range(40, 50), Ranges(20, 30, 40, 45, 50))
+
+
+def test_a_table_without_positions_goes_on(tmp_path: Path) -> None:
+    """A batch of a number that it knows is the one that landed if it was planned before; else it may be another."""
+    for batch in range(2):
+        assert not write(tmp_path, batch, range(10 * batch, 10 * batch + 10), None)
+    with pytest.raises(ConfigurationRefused, match=r"is older than the table at .*: it plans batch 1 again"):
+        write(tmp_path, 1, range(10, 30), Ranges(10, 30))
+    plan(tmp_path, 0, 1)
+    assert write(tmp_path, 1, range(10, 20), Ranges(10, 20))
+    assert not write(tmp_path, 2, range(20, 30), Ranges(10, 20, 30))
+    assert write(tmp_path, 1, range(10, 20), Ranges(10, 20))
+    assert not write(tmp_path, 3, range(30, 40), Ranges(10, 20, 30, 40))
+    with pytest.raises(ConfigurationRefused, match="it reads t partition 0 from 20 to 45"):
+        write(tmp_path, 2, range(20, 45), Ranges(10, 20, 45))
+    assert rows(tmp_path / "table") == list(range(40))
+    assert verify(tmp_path / "table").ok
+
+
+def test_dead_letters_that_landed_before_their_table_are_known_by_their_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the two; the checkpoint has lost the batch as well, and plans more."""
+    with monkeypatch.context() as dying:
+        dying.setattr(_Quarantine, "commit", _Table.commit, raising=False)
+        dying.setattr(_Table, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path, 0, range(10), Ranges(10), ["x"])
+    with pytest.raises(
+        ConfigurationRefused, match="it reads t partition 0 from 0 to 20, and the table has it up to 10"
+    ):
+        write(tmp_path, 0, range(20), Ranges(20), ["x", "y"])
+    assert not write(tmp_path, 0, range(10), Ranges(10), ["x"])
+    assert not write(tmp_path, 1, range(10, 20), Ranges(10, 20), ["y"])
+    assert rows(tmp_path / "table") == list(range(20))
+    assert rows(tmp_path / "a_bad", "value") == ["x", "y"]

@@ -1,0 +1,100 @@
+"""What a checkpoint says of its batches, and what is cleaned before Spark looks at it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire.position import Log, Position, Span
+from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetError
+from fastwire_daemon.spark.job.checkpoint import drop_unplanned_state
+from fastwire_daemon.spark.job.planned import BrokerBatches, DatasetBatches
+from tests.spark.landed import Landed
+
+
+def plan(checkpoint: Path, batch: int, end: Mapping[str, Any]) -> None:
+    path = checkpoint / "offsets" / str(batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"v1\n{{}}\n{json.dumps(end)}")
+
+
+def kafka(p: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    return {"sys": "kafka", "v": 1, "p": {"t": p}, "inc": {"t": "id"}} | more
+
+
+def log(partition: int, incarnation: str = "id") -> Log:
+    return Log("kafka", "", "t", str(partition), incarnation)
+
+
+def test_a_batch_of_brokers_is_the_range_between_two_ends(tmp_path: Path) -> None:
+    plan(tmp_path, 0, kafka({"0": "9@1"}, init={"t": {"0": "4"}}))
+    plan(tmp_path, 1, kafka({"0": "9@1", "1": "7"}, new={"t": {"1": "2"}}))
+    batches = BrokerBatches(tmp_path)
+    first, second = batches.of(0), batches.of(1)
+    assert first.spans == (Span(log(0), Position(4, -1), Position(9, 1), 0),)
+    assert first.begun == {log(0)}
+    assert second.full == [Span(log(1), Position(2, -1), Position(7, -1), 0)]
+    assert second.begun == {log(1)}
+    with pytest.raises(ConfigurationRefused, match=r"offsets/2 does not say what batch 2 reads"):
+        batches.of(2)
+
+
+def test_a_batch_of_a_dataset_is_its_files(tmp_path: Path) -> None:
+    landed = Landed(tmp_path / "landed ä")
+    for number in range(4):
+        landed.add([b"%d" % number])
+    checkpoint = tmp_path / "checkpoint"
+    folder = checkpoint / "sources" / "0"
+    folder.mkdir(parents=True)
+
+    def found(name: str, *files: tuple[int, int]) -> None:
+        uri = (tmp_path / "landed ä").as_uri()
+        entries = [{"path": f"{uri}/{number:012d}-0.parquet", "batchId": at} for number, at in files]
+        (folder / name).write_text("\n".join(["v1", *map(json.dumps, entries)]))
+
+    found("0", (1, 0))
+    found("2.compact", (1, 0), (3, 1), (2, 1), (4, 2))
+    for batch in range(3):
+        plan(checkpoint, batch, {"logOffset": batch})
+    batches = DatasetBatches(checkpoint, tmp_path / "landed ä")
+    spans = [[(each.start, each.end) for each in batches.of(batch).spans] for batch in range(3)]
+    assert spans == [
+        [(Position(1, 0), Position(2, 0))],
+        [(Position(2, 0), Position(4, 0))],
+        [(Position(4, 0), Position(5, 0))],
+    ]
+    assert list(batches.of(1).files) == ["000000000003-0.parquet", "000000000002-0.parquet"]
+    plan(checkpoint, 3, {"logOffset": 3})
+    with pytest.raises(ConfigurationRefused, match=r"sources/0/3 is missing"):
+        batches.of(3)
+    found("3", (9, 3))
+    with pytest.raises(DatasetError, match=r"000000000009-0.parquet is not a file that the daemon has landed"):
+        batches.of(3)
+
+
+@pytest.mark.parametrize(
+    ("newest", "kept"),
+    [
+        (None, set()),
+        (0, {"1.delta", "_metadata"}),
+        (1, {"1.delta", "2.delta", "2.zip", "2.snapshot", "_metadata"}),
+    ],
+)
+def test_states_of_batches_that_are_not_planned_go(tmp_path: Path, newest: int | None, kept: set[str]) -> None:
+    """A state of a future that the checkpoint has lost would drop records as duplicates of themselves."""
+    folder = tmp_path / "state" / "0" / "1"
+    folder.mkdir(parents=True)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / ".0.1f2e.tmp").touch()  # killed while Spark wrote it
+    files = ("1.delta", "2.delta", "2.zip", "2.snapshot", "_metadata", "3.delta", ".3.delta.crc", "4_ab-1.changelog")
+    for name in files:
+        (folder / name).touch()
+    for batch in range(-1 if newest is None else newest + 1):
+        plan(tmp_path, batch, {"logOffset": batch})
+    if newest is not None:
+        plan(tmp_path, newest, {"logOffset": newest})
+    drop_unplanned_state(tmp_path)
+    assert {path.name for path in folder.glob("*")} == kept
+    assert (tmp_path / "state").exists() == (newest is not None)
