@@ -31,7 +31,7 @@ from fastwire.columns.builder cimport (
 )
 from fastwire.wire.pool cimport fw_memory, fw_memory_ref, fw_memory_unref
 
-# The buffer of an empty column: offsets [0] and no data.
+# The buffer of an empty column: an offset 0, and no data.
 cdef int64_t[8] _ZEROS
 _ZEROS[:] = [0, 0, 0, 0, 0, 0, 0, 0]
 
@@ -130,7 +130,7 @@ cdef ArrowArray* new_array(fw_memory* memory, int64_t length, int64_t buffers, i
 
 cdef ArrowArray* fixed_array(Columns* c, const void* data) except NULL:
     cdef ArrowArray* a = new_array(c.memory, c.rows, 2, 0)
-    a.buffers[1] = data
+    a.buffers[1] = data if data is not NULL else <const void*>_ZEROS
     return a
 
 
@@ -158,7 +158,7 @@ cdef ArrowArray* headers_array(Columns* c) except NULL:
     cdef ArrowArray* pair
     a.null_count = c.rows - c.header_present
     a.buffers[0] = c.validity[COL_HEADERS] if a.null_count else NULL
-    a.buffers[1] = c.fixed[COL_HEADERS]
+    a.buffers[1] = c.fixed[COL_HEADERS] if c.memory is not NULL else <const void*>_ZEROS
     try:
         pair = new_array(NULL, c.headers, 1, 2)
         a.children[0] = pair
@@ -231,7 +231,7 @@ cdef ArrowArray* column_array(Columns* c, int column, int64_t topics) except NUL
         return cells_array(c, c.layout.place[column], c.rows)
     if storage == STORE_HEADERS:
         return headers_array(c)
-    a = fixed_array(c, c.fixed[column])
+    a = fixed_array(c, c.fixed[column] if c.memory is not NULL else NULL)
     try:
         if storage in (STORE_TIME, STORE_RARE_TIME):
             a.null_count = c.rows - c.present[column]
@@ -240,8 +240,11 @@ cdef ArrowArray* column_array(Columns* c, int column, int64_t topics) except NUL
             strings = &c.strings[c.layout.place[column]]
             a.dictionary = strings_array(c, strings.count, strings.offsets, strings.data)
         elif storage == STORE_TOPIC:
-            topic_offsets = <int32_t*>c.memory.block[BLOCK_TOPICS]
-            a.dictionary = strings_array(c, topics, topic_offsets, <uint8_t*>(topic_offsets + topics + 1))
+            if c.memory is NULL:     # without rows nothing refers to a topic
+                a.dictionary = strings_array(c, 0, NULL, NULL)
+            else:
+                topic_offsets = <int32_t*>c.memory.block[BLOCK_TOPICS]
+                a.dictionary = strings_array(c, topics, topic_offsets, <uint8_t*>(topic_offsets + topics + 1))
     except MemoryError:
         drop_array(a)
         raise
@@ -251,7 +254,7 @@ cdef ArrowArray* column_array(Columns* c, int column, int64_t topics) except NUL
 cdef int built(const Columns* c, int* numbers) noexcept:
     """Put the numbers of the columns that are built into ``numbers``, in the order of the row; return how many."""
     cdef int i, count = 0
-    if c.layout is NULL:         # a chunk without rows
+    if c.layout is NULL:         # a marker
         return 0
     for i in range(c.layout.count):
         if has(c.mask, c.layout.number[i]):

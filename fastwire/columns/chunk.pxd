@@ -38,7 +38,7 @@ cdef void places_drop(Places* p) noexcept nogil
 
 cdef class Chunk:
     cdef Columns columns
-    cdef RowLayout _row          # whose layout the columns have; None without rows
+    cdef RowLayout _row          # whose layout the columns have; None for markers
     cdef Places places
     cdef list _logs
     cdef list _topics

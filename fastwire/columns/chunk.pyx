@@ -108,7 +108,7 @@ cdef class Chunk:
     """Records as Arrow columns (a struct array by the C data interface) and their spans.
 
     ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``diverted`` are the dead letters,
-    ``diverted_bytes`` their share of the budget. A chunk may have spans and no rows.
+    ``diverted_bytes`` their share of the budget. A chunk may have spans or dead letters and no rows.
     """
 
     def __dealloc__(self):
@@ -122,10 +122,11 @@ cdef class Chunk:
     def __arrow_c_array__(self, requested_schema=None):
         """Return the pair of capsules of the Arrow PyCapsule interface; the memory is shared, not copied.
 
-        ``requested_schema`` is ignored, as the interface allows: consumers cast. Raises ValueError after ``release``.
+        ``requested_schema`` is ignored, as the interface allows: consumers cast. A chunk without rows gives all columns
+        without rows. Raises ValueError after ``release`` of rows.
         """
-        if self.columns.memory is NULL:
-            raise ValueError("the chunk was released, or has no rows")
+        if self.rows and self.columns.memory is NULL:
+            raise ValueError("the chunk was released")
         return export_schema(&self.columns), export_array(&self.columns, len(self._topics))
 
     @property
@@ -206,13 +207,12 @@ cdef Chunk chunk_close(
     chunk.payload_bytes = columns.payload
     chunk.places = places[0]
     memset(places, 0, sizeof(Places))
-    if columns.memory is NULL:
-        return chunk
+    chunk._row = row
     if rows == 0:
+        chunk.columns.layout, chunk.columns.mask = columns.layout, columns.mask
         columns_drop(columns)
         return chunk
     columns_finish(columns)
-    chunk._row = row
     chunk.columns = columns[0]
     columns.memory = NULL
     columns.rows = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bench.readme import FIGURES, README, SAVED, figures, renewed, summary
-from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire.pulsar.payload import Record, encode_batch_entry, encode_block_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.support.source_pipe import until
 from tests.support.source_tree import ROOT
@@ -27,6 +27,8 @@ async def test_the_example_consumes_everything() -> None:
         records = [Record(value=b"%d" % row, key=key) for row in range(4)]
         entry = encode_batch_entry(records, producer_name="p", sequence_id=0, publish_time=1)
         broker.append(f"orders-partition-{partition}", [entry])
+    damaged = encode_block_entry(b"\xff\xff", 7, producer_name="p", sequence_id=10, publish_time=1)
+    broker.append("orders-partition-1", [damaged])
     running = asyncio.ensure_future(main(broker.url))
     await until(lambda: "billing" in broker.subscriptions("orders-partition-1"), "a subscription")
     await until(lambda: broker.backlog("orders-partition-1", "billing") == 0, "acks")

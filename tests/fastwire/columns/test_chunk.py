@@ -138,7 +138,8 @@ def test_the_same_memory_is_handed_out_each_time() -> None:
         assert addresses[0] == addresses[1], name
 
 
-def test_a_chunk_without_rows_has_no_columns_to_give() -> None:
+def test_a_chunk_without_rows_is_a_batch_without_rows() -> None:
+    """A loop over chunks needs no branch for those that hold only dead letters."""
     to, slots = scanner()
     damaged = FRAME[:-1] + b"\0"
     feed(to, damaged, close=False)
@@ -149,8 +150,14 @@ def test_a_chunk_without_rows_has_no_columns_to_give() -> None:
     size = int.from_bytes(damaged[4:8], "big")
     assert letter == DeadLetter(LOG, Position(12, 5), letter.reason, damaged[8 + size :], 1, damage=Damage.CHECKSUM)
     assert chunk.spans() == [Span(LOG, Position(-1, -1), Position(12, 5), 0)]
-    with pytest.raises(ValueError, match="has no rows"):
-        chunk.__arrow_c_array__()
+    batch = pa.record_batch(chunk)
+    batch.validate(full=True)
+    assert batch.num_rows == 0
+    assert batch.schema == pa.record_batch(a_chunk(Pool(1 << 30))).schema
+    assert [batch[name].to_pylist() for name in batch.schema.names] == [[]] * len(batch.schema.names)
+    chunk.release()
+    del chunk
+    assert batch.equals(pa.record_batch(batch))
     assert slots.debited(CONSUMER) == 1
 
 
@@ -158,8 +165,8 @@ def test_a_marker_has_spans_only() -> None:
     span = Span(LOG, Position(1, 2), Position(1, 2), 0, Gap(Position(3, -1), "retention"))
     chunk = marker_chunk([span])
     assert (chunk.rows, chunk.nbytes, chunk.runs(), chunk.diverted, chunk.spans()) == (0, 0, [], [], [span])
-    with pytest.raises(ValueError, match="has no rows"):
-        pa.record_batch(chunk)
+    batch = pa.record_batch(chunk)
+    assert (batch.num_rows, batch.num_columns) == (0, 0)
 
 
 # --- lives
