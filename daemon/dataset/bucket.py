@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ..runtime.outside import waits_for
 from .awsprofile import keys_of
 from .disk import DISK_FULL
 
@@ -34,6 +35,8 @@ LEASE_S = 60.0
 _AT_ONCE = 8
 _DELETED_AT_ONCE = 1000
 _RANGE_BYTES = 1 << 20
+# The library tries for 300 s, and its last attempt may take as long.
+_ANSWER_S = 610.0
 # A renewal that is under way when a lease ends may come late: the lock that it leaves grows old.
 _JOIN_S = 5.0
 REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d(?!.*<Code>RequestTimeout</Code>)", re.DOTALL)
@@ -153,8 +156,13 @@ class Bucket:
         import obstore
 
         with _translated():
-            for batch in obstore.list(self._small, folder or None, chunk_size=1000):
-                yield from (each["path"][len(folder) :].lstrip("/") for each in batch)
+            batches = iter(obstore.list(self._small, folder or None, chunk_size=1000))
+        while True:
+            with _translated():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield from (each["path"][len(folder) :].lstrip("/") for each in batch)
 
     # --- writing
 
@@ -224,7 +232,7 @@ class Bucket:
         """Run actions at once and return their results. Raises the first error after all have been tried."""
         if len(actions) < 2:
             return [action() for action in actions]
-        with ThreadPoolExecutor(min(_AT_ONCE, len(actions)), "store") as threads:
+        with _asked(), ThreadPoolExecutor(min(_AT_ONCE, len(actions)), "store") as threads:
             pending = [threads.submit(action) for action in actions]
         return [future.result() for future in pending]
 
@@ -290,13 +298,18 @@ class Lease:
         self._thread.join(_JOIN_S)
 
 
+def _asked() -> AbstractContextManager[None]:
+    return waits_for("the object store", _ANSWER_S)
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     """Raise errors of the library as OSErrors."""
     from obstore import exceptions
 
     try:
-        yield
+        with _asked():
+            yield
     except FileNotFoundError as exc:
         raise FileNotFoundError(_said(exc)) from exc
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:

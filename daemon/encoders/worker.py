@@ -131,6 +131,11 @@ class EncoderThread(Generic[Staged]):
         """An estimate of the bytes that the encoder takes beside the buffered rows while it writes them."""
         return self._most_working if self.pending_bytes else 0
 
+    @property
+    def ident(self) -> int | None:
+        """The thread's number."""
+        return self._thread.ident
+
     # --- on the caller's thread
 
     def put(self, pieces: list[Piece]) -> None:

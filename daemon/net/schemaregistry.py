@@ -1,7 +1,7 @@
 """Client of a schema registry with the Confluent API: the schema of an id, asked for once and kept for good.
 
 A schema never changes under its id, so the cache has no end; it is shared by all pipelines of the process that name the
-same registry with the same credentials. Requests block: they are made on the thread of a sink.
+same registry with the same credentials. Requests block: they are made on the thread of a sink, and have deadlines.
 """
 
 import asyncio
@@ -12,13 +12,16 @@ import threading
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from fastwire.errors import FastwireError
 
 from ..config.decode import RegistryConfig
+from ..runtime.outside import Answers
 from .auth import AuthError, BasicCredentials, UnavailableError, credentials
+from .httpget import get
 from .tls import ClientTls
 
 __all__ = [
@@ -30,7 +33,10 @@ __all__ = [
     "registry_of",
 ]
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0  # of one answer
+SCHEMA_S = 60.0  # of a schema with all that it refers to
+# A login may ask an issuer or a plug-in for a token, which have deadlines of their own.
+_QUESTION_S = SCHEMA_S + TIMEOUT_S + 40.0
 LARGEST_ANSWER = 16 << 20
 MOST_REFERENCES = 256
 _JSON = "application/vnd.schemaregistry.v1+json, application/json"
@@ -75,7 +81,7 @@ class TopicSchemas(Protocol):
 
 
 class SchemaRegistry:
-    """The schemas of one registry by id. For any thread; of several callers one asks at a time."""
+    """The schemas of one registry by id, for any thread."""
 
     def __init__(self, config: RegistryConfig) -> None:
         self.config = config
@@ -83,23 +89,23 @@ class SchemaRegistry:
         self._host, self._port, self._root = url.hostname or "", url.port, url.path.rstrip("/")
         self._tls = ClientTls(config.tls) if url.scheme == "https" else None
         self._credentials = credentials(config.auth)
-        self._known: dict[int, RegistrySchema] = {}
-        self._asking = threading.Lock()
+        self._answers = Answers[int, RegistrySchema](f"the schema registry at {config.url}", _QUESTION_S)
         self.requests = 0
         """Requests so far."""
 
     def schema(self, id: int) -> RegistrySchema:
         """Return the schema ``id``. Raises UnknownSchemaError, or RegistryAwayError, after which a retry may help."""
-        with self._asking:
-            if id not in self._known:
-                answer, form = self._ask(f"/schemas/ids/{id}"), ""
-                if answer.get("schemaType") == "PROTOBUF":
-                    form = "?format=serialized"
-                    answer = {**answer, **self._ask(f"/schemas/ids/{id}{form}")}
-                self._known[id] = self._read(answer, self._references(answer, form))
-            return self._known[id]
+        return self._answers.get(id, lambda: self._fetch(id))
 
-    def _references(self, answer: dict[str, Any], form: str) -> Mapping[str, str]:
+    def _fetch(self, id: int) -> RegistrySchema:
+        until = monotonic() + SCHEMA_S
+        answer, form = self._ask(f"/schemas/ids/{id}", until), ""
+        if answer.get("schemaType") == "PROTOBUF":
+            form = "?format=serialized"
+            answer = {**answer, **self._ask(f"/schemas/ids/{id}{form}", until)}
+        return self._read(answer, self._references(answer, form, until))
+
+    def _references(self, answer: dict[str, Any], form: str, until: float) -> Mapping[str, str]:
         """Return the schemas that a schema refers to, by subject and version, in an order that defines names first.
 
         They are asked for in this form. Keys are the names by which they are referred to.
@@ -117,7 +123,7 @@ class SchemaRegistry:
                 if len(found) == MOST_REFERENCES:
                     raise RegistryAwayError(f"a schema has more than {MOST_REFERENCES} references")
                 found.add(key)
-                held = self._ask(f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}{form}")
+                held = self._ask(f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}{form}", until)
                 follow(held)
                 texts[str(each.get("name", len(texts)))] = self._read(held, {}).text
 
@@ -130,9 +136,12 @@ class SchemaRegistry:
             raise RegistryAwayError(f"{self.config.url} answers without a schema")
         return RegistrySchema(kind, text, tuple(references.values()), tuple(references))
 
-    def _ask(self, path: str) -> dict[str, Any]:
+    def _ask(self, path: str, until: float) -> dict[str, Any]:
+        """Return an answer that is needed by ``until``, on the monotonic clock."""
         self.requests += 1
         where = f"{self.config.url.rstrip('/')}{path}"
+        if monotonic() >= until:
+            raise RegistryAwayError(f"{where}: the schema has not come, with its references, within {SCHEMA_S:.0f} s")
         try:
             status, body = self._get(self._root + path)
             answer = json.loads(body)
@@ -150,22 +159,16 @@ class SchemaRegistry:
         return answer
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        headers = {"Accept": _JSON, **self._login()}
-        connection: http.client.HTTPConnection
-        if self._tls is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
-        else:
-            name = self.config.tls.server_name
-            connection = _TlsConnection(self._host, self._port, self._tls.context(), name)
-        try:
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read(LARGEST_ANSWER + 1)
-        finally:
-            connection.close()
-        if len(body) > LARGEST_ANSWER:
-            raise OSError(f"the answer is larger than {LARGEST_ANSWER} bytes")
-        return answer.status, body
+        return get(
+            self._host,
+            self._port,
+            path,
+            {"Accept": _JSON, **self._login()},
+            tls=None if self._tls is None else self._tls.context(),
+            server_name=self.config.tls.server_name or self._host,
+            most_s=TIMEOUT_S,
+            most_bytes=LARGEST_ANSWER,
+        )
 
     def _login(self) -> dict[str, str]:
         held = self._credentials
@@ -173,18 +176,6 @@ class SchemaRegistry:
             return {"Authorization": "Basic " + b64encode(f"{held.user}:{held.password()}".encode()).decode()}
         token = asyncio.run(held.data())
         return {} if token is None else {"Authorization": f"Bearer {token.decode()}"}
-
-
-class _TlsConnection(http.client.HTTPSConnection):
-    """An HTTPS connection that expects the certificate of another name than the host of the URL, if there is one."""
-
-    def __init__(self, host: str, port: int | None, context: ssl.SSLContext, name: str | None) -> None:
-        super().__init__(host, port, timeout=TIMEOUT_S, context=context)
-        self._tls_context, self._expected = context, name or host
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls_context.wrap_socket(self.sock, server_hostname=self._expected)
 
 
 def _list(value: Any) -> list[dict[str, Any]]:

@@ -203,17 +203,13 @@ class Pipeline:
         return self._setbacks.waiting or self._sink.waiting
 
     @property
-    def has_landed(self) -> bool:
-        """True if records of the source are known to have landed, in this run or before."""
-        return any(self.coverage.intervals(log) for log in self.coverage.logs())
+    def waits_for(self) -> str | None:
+        """As ``waiting``, and also what a call of the sink has taken long for."""
+        return self.waiting or self._sink.waits_for
 
     def hung_s(self, now: float) -> float:
-        """Return the seconds that the sink's running call has taken without a known reason; 0 without one.
-
-        ``now`` is the event loop's time.
-        """
-        since = self._sink.busy_since
-        return now - since if since is not None and self.waiting is None else 0.0
+        """See ``SinkThread.hung_s``; ``now`` is the event loop's time."""
+        return 0.0 if self.waiting else self._sink.hung_s(now)
 
     def stages(self) -> dict[str, Any]:
         """Return the time spent by stage since the first record: see ``stages.stage_figures``."""
@@ -233,7 +229,7 @@ class Pipeline:
             **self.figures.status(),
             "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},
             "queued_chunks": len(self._chunks),
-            "waiting": self.waiting,
+            "waiting": self.waits_for,
             "unpublished": self._sink.unpublished,
             "stages": self.stages(),
             "stopped_partitions": {

@@ -4,17 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fastwire.errors import FastwireError
+from fastwire.position import Coverage
 
 from ..config import Config, PipelineConfig
 from ..config.neighbours import one_cursor
 
-__all__ = ["CHECKS_S", "Refusals", "lost_datasets"]
+__all__ = ["CHECKS_S", "Refusals", "has_landed", "lost_datasets"]
 
 CHECKS_S = 60.0
 """The longest time of all checks: stores and certificates may be far away."""
 
 Refusals = Callable[[Config, Sequence[str]], list[str]]
 """Returns why pipelines of a configuration must not start, as sentences for the user. It may block."""
+
+
+def has_landed(coverage: Coverage) -> bool:
+    """Return True if records are known to have landed, in this run or before."""
+    return any(coverage.intervals(log) for log in coverage.logs())
 
 
 def lost_datasets(config: Config, names: Sequence[str], running: Mapping[str, PipelineConfig]) -> list[str]:

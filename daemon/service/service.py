@@ -35,7 +35,7 @@ from ..sinks.registry import build_sink
 from ..systems.registry import source_factory, topic_schemas
 from .http import HttpServer
 from .progress import Progress, ProgressFacts
-from .reload import CHECKS_S, Refusals, lost_datasets
+from .reload import CHECKS_S, Refusals, has_landed, lost_datasets
 from .systemd import Notifier
 from .totals import Totals
 
@@ -48,6 +48,7 @@ PROGRESS_INTERVAL_S = 0.25
 START_LOOK_S = 0.01
 # A call of a sink may take long (a slow disk), but not for ever; waits with a known reason do not count.
 HUNG_AFTER_S = 120.0
+SLOW_AFTER_S = 30.0
 ABORT_GRACE_S = 5.0
 OPEN_FILES = 65_536
 
@@ -89,6 +90,7 @@ class _Running:
         self.config = config
         self.task = task
         self._waiting: str | None = None
+        self._slow = False  # the running call of the sink was told
         self._rows, self._bytes = Rate(), Rate()
 
     def status(self) -> dict[str, Any]:
@@ -116,6 +118,16 @@ class _Running:
             else:
                 log.error("the sink waits; no record is lost, and none is acknowledged", pipeline=name, why=waiting)
         self._waiting = waiting
+        slow = self.pipeline.hung_s(now) >= SLOW_AFTER_S
+        if slow and not self._slow:
+            log.warning(
+                "a call of the sink has not returned, and says nothing of what it waits for",
+                pipeline=name,
+                sink=self.config.sink.type,
+                seconds=SLOW_AFTER_S,
+                restart_after_s=HUNG_AFTER_S,
+            )
+        self._slow = slow
 
 
 class Service:
@@ -348,7 +360,7 @@ class Service:
             changed = [name for name, each in self._running.items() if config.pipelines.get(name) != each.config]
             changed += [name for name in self._ended if name in wanted]
             started = [name for name in wanted if name not in self._running or name in changed]
-            begun = {name: each.config for name, each in self._running.items() if each.pipeline.has_landed}
+            begun = {name: each.config for name, each in self._running.items() if has_landed(each.pipeline.coverage)}
             sinks = await in_thread(
                 lambda: self._admitted(config, started, len(wanted), begun), CHECKS_S, "the checks of the configuration"
             )
@@ -406,7 +418,7 @@ class Service:
     def _line(self) -> str:
         rows = sum(r.pipeline.figures.rows_committed for r in self._running.values())
         states = ", ".join(
-            f"{name} {r.pipeline.waiting or r.pipeline.state}" for name, r in sorted(self._running.items())
+            f"{name} {r.pipeline.waits_for or r.pipeline.state}" for name, r in sorted(self._running.items())
         )
         return f"{rows} rows committed; {states}" if states else "no pipeline is running"
 
@@ -441,7 +453,7 @@ class Service:
             files=sum(p.figures.published[0] for p in pipelines),
             memory_bytes=self._budget.used,
             memory_limit=self._budget.limit,
-            note=next((p.waiting for p in pipelines if p.waiting), ""),
+            note=next((reason for p in pipelines if (reason := p.waits_for)), ""),
         )
 
 

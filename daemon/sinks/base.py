@@ -19,6 +19,11 @@ class Sink(Protocol):
     the interpreter lock for more than 5 ms at a time. Records that are written and not committed may be lost with the
     process; positions in a returned Coverage may be acknowledged to the broker.
 
+    A call that takes long explains itself by ``runtime.outside.waits_for`` around what it waits for, with the deadline
+    that this has, or by an attribute ``waiting`` (a text, None without a reason); threads of the sink that its calls
+    wait for are found by an attribute ``threads`` with their numbers. ``/status`` has the reason. Without one a call
+    is in the status after 10 s, in the log after 30 s, and ``/livez`` asks for a restart after 120 s.
+
     A sink with a true attribute ``quick`` promises that ``write`` returns at once: it is then called on the event
     loop's thread, which saves two thread switches per chunk.
     """

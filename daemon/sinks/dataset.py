@@ -215,6 +215,11 @@ class DatasetSink:
         return next(iter(list(self._full.values())), None)
 
     @property
+    def threads(self) -> list[int | None]:
+        """The numbers of the threads that calls wait for."""
+        return [thread.ident for thread in self._threads]
+
+    @property
     def unpublished(self) -> str:
         """The reason why committed files are not in the table for now; "" without one."""
         return self._unpublished

@@ -2,17 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk
 
+from ..runtime.outside import TOLD_AFTER_S, waiting
 from .base import Decoded, LoggedSink, Sink
 
 __all__ = ["SinkThread"]
 
+SLOW_S = 10.0  # a call that takes longer is told, also without a known reason
 PUBLISH_AGAIN_S = 60.0  # a table that takes no files is tried again, also without a commit
 
 _T = TypeVar("_T")
@@ -115,6 +117,25 @@ class SinkThread:
         """See ``LoggedSink.waiting``, which other sinks may have, too."""
         why: str | None = getattr(self.sink, "waiting", None)
         return why
+
+    @property
+    def waits_for(self) -> str | None:
+        """As ``waiting``, and also the service that a call waits for, or the time that it has taken, as text."""
+        if self.waiting or self.busy_since is None:
+            return self.waiting
+        taken = self._loop.time() - self.busy_since
+        slow = f"a call of the sink has taken {taken:.0f} s" if taken >= SLOW_S else None
+        return waiting(self._threads, TOLD_AFTER_S) or slow
+
+    def hung_s(self, now: float) -> float:
+        """Return the seconds that the running call has taken without a known reason; 0 without one."""
+        if self.busy_since is None or self.waiting or waiting(self._threads, 0.0):
+            return 0.0
+        return now - self.busy_since
+
+    @property
+    def _threads(self) -> Iterable[int | None]:
+        return (self._thread.ident, *getattr(self.sink, "threads", ()))
 
     @property
     def stage_ns(self) -> Mapping[str, int]:

@@ -95,6 +95,7 @@ ONLY_IN = {
     "uvloop": {"service", "spark.source.connections", "testing.system.suite"},
     "socket": {
         "net.endpoint",
+        "net.httpget",
         "net.transport",
         "devbroker",
         "service.client",

@@ -1,7 +1,7 @@
 """Tokens of plug-ins: entry points of the group ``fastwire.tokens``."""
 
-import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
@@ -10,6 +10,7 @@ from fastwire.errors import FastwireError
 
 from ...config import ConfigError, Problem
 from ...config.access import ProviderConfig
+from ...runtime.tasks import in_thread
 from .base import AuthError, UnavailableError
 from .secret import sound_token
 
@@ -17,14 +18,16 @@ __all__ = ["GROUP", "ProvidedCredentials"]
 
 GROUP = "fastwire.tokens"
 TIMEOUT_S = 30.0
+MOST_CALLS = 16  # at once, also of calls that were given up and have not ended
 
 
 class ProvidedCredentials:
     """A fresh token of a plug-in for each login.
 
     The plug-in is a callable that takes the options of the configuration as keywords and returns a function; that one
-    returns a token. It runs in a thread of its own, so it may block, for 30 s at most. Raises ConfigError if no such
-    plug-in is installed, or if it does not take these options.
+    returns a token. It runs in a thread of its own, so it may block, for 30 s at most. A call that takes longer cannot
+    be ended; while 16 have not ended, none is made. Raises ConfigError if no such plug-in is installed, or if it does
+    not take these options.
     """
 
     method = "token"
@@ -34,12 +37,14 @@ class ProvidedCredentials:
         self._options = dict(config.options)
         self._factory = _load(config)
         self._read: Callable[[], str] | None = None
+        self._free = threading.Semaphore(MOST_CALLS)
 
     async def data(self) -> bytes | None:
         """Return a new token. Raises AuthError, or UnavailableError if the plug-in fails or takes too long."""
+        if not self._free.acquire(blocking=False):
+            raise UnavailableError(f"{self._name} has not ended {MOST_CALLS} earlier calls: it is not called again")
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return sound_token(await asyncio.to_thread(self._ask))
+            return sound_token(await in_thread(self._ask, TIMEOUT_S, f"a token of {self._name}"))
         except TimeoutError:
             raise UnavailableError(f"{self._name} has made no token within {TIMEOUT_S:.0f} s") from None
 
@@ -57,7 +62,10 @@ class ProvidedCredentials:
         return self._read
 
     def _ask(self) -> str:
-        return str(self._call(self._start(), UnavailableError))
+        try:
+            return str(self._call(self._start(), UnavailableError))
+        finally:
+            self._free.release()
 
     def _call(self, function: Callable[[], Any], fault: type[FastwireError]) -> Any:
         """Return the result; a fault of the plug-in becomes ``fault``, with its text."""

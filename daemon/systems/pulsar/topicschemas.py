@@ -12,6 +12,7 @@ from fastwire.pulsar.topic import parse_topic
 
 from ...config import Connection
 from ...net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
+from ...runtime.outside import Answers
 from .client_cluster import ClientCluster
 from .config import PulsarConnection
 from .schemas import Schemas
@@ -20,6 +21,8 @@ from .settings import ClientSettings, client_fields
 __all__ = ["TopicSchemas", "schemas_of"]
 
 TIMEOUT_S = 10.0
+# Its threads, such as that of a name lookup or of a plug-in for tokens, are waited for.
+_QUESTION_S = TIMEOUT_S + 40.0
 
 
 class TopicSchemas:
@@ -28,27 +31,28 @@ class TopicSchemas:
     def __init__(self, connection: PulsarConnection) -> None:
         self.connection = connection
         self._settings = ClientSettings(**client_fields(connection))
-        self._known: dict[tuple[str, bytes], RegistrySchema] = {}
-        self._asking = threading.Lock()
+        self._answers = Answers[tuple[str, bytes], RegistrySchema](
+            f"a schema of the brokers at {self._settings.url}", _QUESTION_S
+        )
         self.requests = 0
         """Requests so far."""
 
     def schema(self, topic: str, version: bytes) -> RegistrySchema:
         """Return a version of a topic's schema. Raises UnknownSchemaError, or RegistryAwayError."""
         key = str(parse_topic(topic).base), version
-        with self._asking:
-            if key not in self._known:
-                self.requests += 1
-                try:
-                    found = asyncio.run(self._ask(*key))
-                except TimeoutError:
-                    raise RegistryAwayError(f"{self._settings.url} has not answered within {TIMEOUT_S:.0f} s") from None
-                except FastwireError as exc:
-                    raise RegistryAwayError(str(exc)) from None
-                if found is None:
-                    raise UnknownSchemaError("the broker does not know it")
-                self._known[key] = _registered(found)
-            return self._known[key]
+        return self._answers.get(key, lambda: self._fetch(*key))
+
+    def _fetch(self, topic: str, version: bytes) -> RegistrySchema:
+        self.requests += 1
+        try:
+            found = asyncio.run(self._ask(topic, version))
+        except TimeoutError:
+            raise RegistryAwayError(f"{self._settings.url} has not answered within {TIMEOUT_S:.0f} s") from None
+        except FastwireError as exc:
+            raise RegistryAwayError(str(exc)) from None
+        if found is None:
+            raise UnknownSchemaError("the broker does not know it")
+        return _registered(found)
 
     async def _ask(self, topic: str, version: bytes) -> Schema | None:
         async with asyncio.timeout(TIMEOUT_S), ClientCluster(self._settings) as cluster:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import threading
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -79,6 +80,27 @@ async def test_faults_come_with_their_text(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(provider, "TIMEOUT_S", 0)
     with pytest.raises(UnavailableError, match="has made no token within 0 s"):
         await given(realm="shop").data()
+
+
+async def test_a_plug_in_that_hangs_is_called_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads cannot be ended: they do not grow, and do not hold up the end of the process."""
+    go_on, real = threading.Event(), counted
+    monkeypatch.setattr(provider, "MOST_CALLS", 2)
+    monkeypatch.setattr(f"{__name__}.counted", lambda realm: lambda: go_on.wait(60) and real(realm=realm)())
+    found = given(realm="shop")
+    monkeypatch.setattr(provider, "TIMEOUT_S", 0)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="has made no token"):
+            await found.data()
+    with pytest.raises(UnavailableError, match="counted has not ended 2 earlier calls"):
+        await found.data()
+    threads = [each for each in threading.enumerate() if each.name == "a token of counted"]
+    assert len(threads) == 2 and all(each.daemon for each in threads)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    monkeypatch.setattr(provider, "TIMEOUT_S", 60)
+    assert await found.data() == b"shop-1"
 
 
 @pytest.mark.parametrize(
