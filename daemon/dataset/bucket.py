@@ -206,8 +206,16 @@ class Bucket:
             )
             return Upload(writer)
 
+    @property
+    def copies_later(self) -> bool:
+        """True if the store may copy behind its answer, as Azure does: "202", and the status "pending"."""
+        return self.url.startswith("az://")
+
     def copy(self, source: str, target: str) -> bool:
-        """Copy an object within the store, replacing ``target``; return False if ``source`` does not exist."""
+        """Copy an object within the store, replacing ``target``; return False if ``source`` does not exist.
+
+        The copy may not have been made yet: see ``copies_later``.
+        """
         import obstore
 
         try:

@@ -148,12 +148,12 @@ class FolderStorage:
         """Move ``temporary`` to ``name``, which is not made durable. Raises FileExistsError."""
         self.disk.rename(self.path(temporary), self.path(name))
 
-    def freshen(self, staged: str) -> bool:
+    def freshen(self, staged: str, *, fresh: bool = False) -> bool:
         """Give a staged file the present time, because readers may ignore old ones; return False if it is gone."""
         return self.disk.touch(self.path(staged))
 
-    def publish(self, staged: str, name: str) -> bool:
-        """Move ``staged`` to ``name``; return False if another process has done that.
+    def publish(self, staged: str, name: str, nbytes: int, *, fresh: bool = False) -> bool:
+        """Move ``staged`` to ``name``; return False if another process has done that. A move needs no second look.
 
         Raises DatasetDamagedError, without a change, if another file has that name.
         """

@@ -8,6 +8,7 @@ object exists.
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from time import perf_counter_ns
 from typing import BinaryIO, cast
 
@@ -20,6 +21,8 @@ from .upload import UploadedFile
 __all__ = ["ObjectStorage"]
 
 _READ_BYTES = 256 << 10
+_LOOKS = 5  # for a copy, before it is asked for again: the store may have given it up
+_TAIL_BYTES = 64 << 10
 
 
 class ObjectStorage:
@@ -142,20 +145,42 @@ class ObjectStorage:
         """Write ``name`` with the content of ``temporary``."""
         self._bucket.put(name, self._temporaries.pop(temporary))
 
-    def freshen(self, staged: str) -> bool:
+    def freshen(self, staged: str, *, fresh: bool = False) -> bool:
         """Return False if the staged object is gone; its copy will be new."""
-        return self.exists(staged)
+        return fresh or self.exists(staged)
 
-    def publish(self, staged: str, name: str) -> bool:
+    def publish(self, staged: str, name: str, nbytes: int, *, fresh: bool = False) -> bool:
         """Copy ``staged`` to ``name``; return False if another process has done that. The staged object stays.
 
-        Raises DatasetDamagedError, without a change, if another object has that name.
+        Returns when ``name`` has its ``nbytes``: some stores copy behind their answer, and an answer is no proof.
+        Raises DatasetDamagedError, without a change, if another object has that name. An empty one is what a copy
+        leaves that has not ended.
         """
-        if self.exists(name):
+        if not fresh and self.size(name):
             self._check_published(staged, name)
             return False
         # A request that is repeated, or carried out late, copies the same bytes, or finds the staged object gone.
-        return self._patience(lambda: self._bucket.copy(staged, name), self.path(name))
+        if not self._patience(lambda: self._bucket.copy(staged, name), self.path(name)):
+            return False
+        looks = count(1)
+
+        def look() -> None:
+            if next(looks) % _LOOKS == 0:
+                self._bucket.copy(staged, name)
+            self._check_copied(staged, name, nbytes)
+
+        self._patience(look, self.path(name))
+        return True
+
+    def _check_copied(self, staged: str, name: str, nbytes: int) -> None:
+        """Raise StoreAwayError unless ``name`` has its ``nbytes``, and the last of them where a copy may be pending."""
+        found = self._bucket.head(name)
+        size = 0 if found is None else found.size
+        tail = min(nbytes, _TAIL_BYTES) if self._bucket.copies_later else 0
+        if size != nbytes:
+            raise StoreAwayError(f"the copy has {size} of {nbytes} bytes")
+        if tail and self._bucket.part(name, nbytes - tail, tail) != self._bucket.part(staged, nbytes - tail, tail):
+            raise StoreAwayError("the copy has its size, and not its content")
 
     def _check_published(self, staged: str, name: str) -> None:
         """Check that both names have the same content: an earlier process may have died after its copy."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from ..runtime.errors import DatasetDamagedError
 from .log import LogEntry
 from .storage import Storage
 
@@ -26,18 +27,28 @@ class Publication:
         self.unsynced: set[str] = set()
         """Folders with files of known log entries whose names may not be durable yet."""
 
-    def publish(self, number: int, entry: LogEntry, step: str) -> None:
-        """Publish the files of durable log entry ``number``, unless another writer has done so."""
+    def publish(self, number: int, entry: LogEntry, step: str, *, fresh: bool = False) -> None:
+        """Publish the files of durable log entry ``number``, unless another writer has done so.
+
+        ``fresh``: its names were seen to be free just now. Raises DatasetDamagedError if such a file is gone.
+        """
         ready = False
-        for i, (staged, name) in enumerate(entry.moves(number, self._extension)):
+        sizes = [file.nbytes for file in (*entry.files, *entry.letters)]
+        for i, ((staged, name), nbytes) in enumerate(zip(entry.moves(number, self._extension), sizes, strict=True)):
             # Spark ignores files that look old, and this one may have been staged for a long time.
-            if self._storage.freshen(staged):
+            moved = self._storage.freshen(staged, fresh=fresh)
+            if moved:
                 if not ready:
                     # R9: after a power cut these files must not be visible without those of earlier entries.
                     self.sync()
                     self._storage.make_folders(entry.folders)
                     ready = True
-                self._storage.publish(staged, name)
+                moved = self._storage.publish(staged, name, nbytes, fresh=fresh)
+            if fresh and not moved and not self._storage.exists(name):
+                raise DatasetDamagedError(
+                    f"{self._storage.path(name)}, a file of log entry {number}, was deleted before it was visible, and "
+                    "not by fastwire: its records are committed and lost. What deletes files below _fastwire?"
+                )
             self._reached(f"{step}:{i}")
         self.unsynced |= entry.folders
 

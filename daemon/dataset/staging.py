@@ -152,7 +152,7 @@ class Staging:
                 name_here = f"{self.folder}/{self.roll}-{index}.part"
                 staged = StagedFile(name_here, file.directory, index, None, size, file.checksum)
                 staged.rows = file.rows
-                self._storage.publish(name, staged.name)
+                self._storage.publish(name, staged.name, size, fresh=True)
                 self._open.append(staged)
             adopted.append(staged)
         self._storage.sync_content([staged.name for staged in adopted])

@@ -109,13 +109,14 @@ class Storage(Protocol):
     def note(self, temporary: str, name: str) -> None:
         """Give ``temporary`` the name ``name``, without making that durable."""
 
-    def freshen(self, staged: str) -> bool:
-        """Prepare a staged file for :meth:`publish`; return False if it is gone."""
+    def freshen(self, staged: str, *, fresh: bool = False) -> bool:
+        """Prepare a staged file for :meth:`publish`; return False if it is gone. ``fresh``: it was written just now."""
 
-    def publish(self, staged: str, name: str) -> bool:
+    def publish(self, staged: str, name: str, nbytes: int, *, fresh: bool = False) -> bool:
         """Give the file ``staged`` its visible name, at once with the whole content; return False if it has that name.
 
-        Raises DatasetDamagedError, without a change, if another file has that name.
+        On return the visible file has its ``nbytes``, so the staged one may be deleted. ``fresh``: the name was seen to
+        be free. Raises DatasetDamagedError, without a change, if another file has that name.
         """
 
     def discard(self, *names: str) -> None:

@@ -5,7 +5,7 @@ looks at the table first, and adds what it lacks: each file once, after a crash,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastwire.decode.evolution import Column
 
@@ -29,12 +29,16 @@ _MOST_RACES = 100
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A log entry that the table may lack; ``entry`` is None if it has to be read again."""
+    """A log entry that the table may lack; ``entry`` is None if it has to be read again.
+
+    ``fresh``: it was committed just now, and its files were not touched yet.
+    """
 
     number: int
     step: str
     entry: LogEntry | None
     types: tuple[Column, ...]
+    fresh: bool
 
 
 def check_fields(table: PublishedTable, seen: Seen, description: Description, types: Sequence[Column]) -> list[Column]:
@@ -88,15 +92,15 @@ class TablePublication(Publication):
         self.pending: list[_Pending] = []
         self._looked = False
 
-    def publish(self, number: int, entry: LogEntry, step: str) -> None:
+    def publish(self, number: int, entry: LogEntry, step: str, *, fresh: bool = False) -> None:
         """Take in hand durable log entry ``number``; :meth:`complete` publishes its files."""
         self._last = number
         self._types = entry.types or self._types
         if entry.files:
             held = entry if len(self.pending) < _MOST_ENTRIES else None
-            self.pending.append(_Pending(number, step, held, self._types))
+            self.pending.append(_Pending(number, step, held, self._types, fresh))
         else:
-            super().publish(number, entry, step)
+            super().publish(number, entry, step, fresh=fresh)
 
     def complete(self) -> None:
         """Publish all that is in hand, as far as the table takes it; ``stopped`` says why not."""
@@ -108,6 +112,11 @@ class TablePublication(Publication):
         except TableStoppedError as exc:
             self._table.forget()
             self.stopped = str(exc)
+            self._age()
+
+    def _age(self) -> None:
+        """Note that other processes may have published what is pending, and rewritten the table."""
+        self.pending = [replace(each, fresh=False) for each in self.pending]
 
     def _catch_up(self) -> None:
         races = 0
@@ -192,7 +201,8 @@ class TablePublication(Publication):
 
     def _add(self, seen: Seen, batch: Sequence[tuple[_Pending, LogEntry]]) -> None:
         for pending, entry in batch:
-            super().publish(pending.number, entry, pending.step)
+            super().publish(pending.number, entry, pending.step, fresh=pending.fresh)
+        self._age()
         # After a power cut the table must not name files that have not got their names.
         self.sync()
         files = [file for pending, entry in batch for file in self._described(pending.number, entry)]

@@ -1,6 +1,6 @@
 """The writer of a dataset: staging, commits, and the handling of other writers' commits.
 
-The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R14 of the comments.
+The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R15 of the comments.
 """
 
 import os
@@ -574,7 +574,7 @@ class DatasetWriter:
         self._publish(number, entry, "republished")
 
     def _publish(self, number: int, entry: LogEntry, step: str) -> None:
-        self._publication.publish(number, entry, step)
+        self._publication.publish(number, entry, step, fresh=step == "published")
 
     def _fold(self, entry: LogEntry, data: bytes) -> None:
         try:

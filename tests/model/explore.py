@@ -12,7 +12,18 @@ __all__ = ["Found", "Plan", "pairs", "plans", "run_plan", "walk"]
 
 
 DISK_KINDS = ("cut", "kill", "fail sync", "fail link", "lie", "full", "vanish")
-STORE_KINDS = ("cut", "kill", "fail request", "unheard", "delay", "delay create", "orphan create", "stop", "vanish")
+STORE_KINDS = (
+    "cut",
+    "kill",
+    "fail request",
+    "unheard",
+    "delay",
+    "delay create",
+    "orphan create",
+    "stop",
+    "vanish",
+    "pending",
+)
 WANTED = {
     "fail sync": ("sync", "sync-folder"),
     "fail link": ("link",),
@@ -23,6 +34,7 @@ WANTED = {
     "delay create": ("create",),
     "orphan create": ("create",),
     "stop": CHANGES,
+    "pending": ("copy",),
 }
 
 
@@ -167,6 +179,7 @@ STORE_FAULTS = {
     "delay long": CHANGES,
     "orphan": CHANGES,
     "stop": CHANGES,
+    "pending": ("copy",),
 }
 STORE_FATES = ("pause", "kill", "vanish", *STORE_FAULTS, *LOSSES)
 GONE_STEPS = 60  # of a process whose dataset is gone, before that is back

@@ -48,6 +48,8 @@ class SimUpload(Upload):
 class SimBucket(Bucket):
     """The simulated store as one process sees it."""
 
+    copies_later = False  # an object has its whole content or none
+
     def __init__(self, world: World, process: Process, root: str) -> None:
         self.url = root
         self._world = world
@@ -60,7 +62,9 @@ class SimBucket(Bucket):
             raise StoreAwayError(f"{kind} {name}: no answer")
 
     def _change(self, kind: str, name: str, change: Callable[[], T]) -> T:
-        fault = self._process.step(kind, name)
+        return self._suffer(self._process.step(kind, name), kind, name, change)
+
+    def _suffer(self, fault: str | None, kind: str, name: str, change: Callable[[], T]) -> T:
         if fault is None:
             return change()
         if fault == "unheard":
@@ -147,7 +151,12 @@ class SimBucket(Bucket):
         return True
 
     def copy(self, source: str, target: str) -> bool:
-        return self._change("copy", target, lambda: self._copy(source, target))
+        fault = self._process.step("copy", target)
+        if fault == "pending":
+            # It is answered and carried out later, as Azure may do.
+            self._world.late.append((f"{self._process.name} copy {target}", lambda: self._copy(source, target)))
+            return self._find(source) is not None
+        return self._suffer(fault, "copy", target, lambda: self._copy(source, target))
 
     def _copy(self, source: str, target: str) -> bool:
         file = self._find(source)

@@ -244,10 +244,10 @@ class PublishingReplaces(Writer):
 
 
 class _ReplacingStorage(FolderStorage):
-    def publish(self, staged: str, name: str) -> bool:
+    def publish(self, staged: str, name: str, nbytes: int, *, fresh: bool = False) -> bool:
         if self.exists(staged):
             self.discard(name)
-        return super().publish(staged, name)
+        return super().publish(staged, name, nbytes, fresh=fresh)
 
 
 class ExpiryNotDeclared(Writer):

@@ -76,11 +76,18 @@ class ExistsBelieved(ObjectStorage):
 class UnknownCopyBelieved(ObjectStorage):
     """A copy without an answer is taken for done, and its staged object goes."""
 
-    def publish(self, staged: str, name: str) -> bool:
+    def publish(self, staged: str, name: str, nbytes: int, *, fresh: bool = False) -> bool:
         try:
             return self._bucket.copy(staged, name)
         except StoreAwayError:
             return True
+
+
+class AnswerBelieved(ObjectStorage):
+    """A copy is taken for done because the store has said so."""
+
+    def _check_copied(self, staged: str, name: str, nbytes: int) -> None:
+        pass
 
 
 class _LinkedBlindly(Identity):
@@ -99,7 +106,7 @@ class EmptiedBelieved(Writer):
 class StagedNotCopied(ObjectStorage):
     """A committed roll goes without having been copied to its visible names."""
 
-    def freshen(self, staged: str) -> bool:
+    def freshen(self, staged: str, *, fresh: bool = False) -> bool:
         return False
 
 
@@ -145,6 +152,7 @@ WEAKENED_STORE = tuple(
         ("R12 off, unknown taken for refused", _with(UnknownTakenForRefused, UnknownDropped), None),
         ("R12 off, exists taken for another's", _with(ExistsBelieved, OwnEntryNotRecognised), None),
         ("an unknown copy taken for done", _with(UnknownCopyBelieved), None),
+        ("a copy taken for done by its answer", _with(AnswerBelieved), None),
         ("not published", _with(StagedNotCopied), None),
         ("R1 without publishing", with_writer(FoundNotPublished), None),
         ("R3 off", with_writer(OverlapIgnored), None),

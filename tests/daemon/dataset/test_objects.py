@@ -182,6 +182,82 @@ def test_a_copy_without_an_answer_is_repeated(tmp_path: Path, moment: str) -> No
     writer.close()
 
 
+class LateBucket(LocalBucket):
+    """A store that answers a copy before it has made it: ``late`` has those that are under way.
+
+    ``begun`` is the content of an object while its copy is under way; None: there is no object.
+    """
+
+    def __init__(self, path: Path, begun: bytes | None = None) -> None:
+        super().__init__(path)
+        self.late: list[tuple[str, str]] = []
+        self.begun = begun
+        self.copies_later = begun is not None
+        self.pauses = 0
+
+    copies_later = False
+
+    def copy(self, source: str, target: str) -> bool:
+        if self.head(source) is None:
+            return False
+        self.late.append((source, target))
+        if self.begun is not None:
+            self.put(target, self.begun)
+        return True
+
+    def pause(self, seconds: float, stop: threading.Event) -> bool:
+        self.pauses += 1
+        if self.pauses == 12:  # the first ones were given up
+            LocalBucket.copy(self, *self.late[-1])
+        return stop.is_set() or self.pauses > 20
+
+
+BEGUN = [None, b"", b"{", b"x" * len("".join(f'{{"value": {n}}}\n' for n in range(10)))]
+
+
+@pytest.mark.parametrize("begun", BEGUN, ids=["nothing", "empty", "a part", "its size"])
+def test_a_copy_that_is_answered_before_it_is_made_is_waited_for(
+    tmp_path: Path, begun: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalBucket, "pause", LateBucket.pause)
+    bucket = LateBucket(tmp_path, begun)
+    said: list[str | None] = []
+    writer = opened(bucket, on_full=said.append)
+    rolls.land(writer, -1, 9)
+    assert rolls.rows(tmp_path) == list(range(10))
+    assert said[0] is not None and "the copy has" in said[0] and "waiting for the store" in said[0] and said[-1] is None
+    assert len(bucket.late) == 3, "a copy that the store has given up is asked for again"
+    writer.close()
+
+
+def test_what_an_unfinished_copy_has_left_is_copied_again(tmp_path: Path) -> None:
+    writer = DatasetWriter("", rolls.options(), LocalBucket(tmp_path), rolls.stop_at("entry-linked"))
+    writer.open()
+    with pytest.raises(rolls.Stopped):
+        rolls.land(writer, -1, 9)
+    bucket = LocalBucket(tmp_path)
+    bucket.put("000000000001-0.jsonl", b"")
+    second = opened(bucket)
+    assert rolls.rows(tmp_path) == list(range(10))
+    second.close()
+    writer.close()
+
+
+def test_a_staged_file_that_is_deleted_before_its_copy_is_a_loss_that_is_told(tmp_path: Path) -> None:
+    bucket = LocalBucket(tmp_path)
+
+    def delete(kind: str, name: str) -> None:
+        if kind == "copy":
+            for staged in tmp_path.rglob("*.part"):
+                staged.unlink()
+
+    bucket.before = delete
+    writer = opened(bucket)
+    with pytest.raises(DatasetDamagedError, match=r"000000000001-0.jsonl, a file of log entry 1, was deleted"):
+        rolls.land(writer, -1, 9)
+    writer.close()
+
+
 def test_a_writer_that_dies_between_entry_and_copy_is_published_by_the_next(tmp_path: Path) -> None:
     writer = DatasetWriter("", rolls.options(), LocalBucket(tmp_path), rolls.stop_at("entry-linked"))
     writer.open()
@@ -209,8 +285,8 @@ def test_a_foreign_object_is_not_replaced(tmp_path: Path) -> None:
     assert bucket.get("000000000002-0.jsonl") == b'{"value": 99}\n' and rolls.entries(tmp_path) == 1
 
 
-@pytest.mark.parametrize("content", [b'{"value": 99}\n', b""])
-def test_publishing_does_not_replace_another_object(tmp_path: Path, content: bytes) -> None:
+def test_publishing_does_not_replace_another_object(tmp_path: Path) -> None:
+    content = b'{"value": 99}\n'
     bucket = LocalBucket(tmp_path)
     writer = DatasetWriter("", rolls.options(), bucket, rolls.stop_at("entry-linked"))
     writer.open()
