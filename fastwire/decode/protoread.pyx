@@ -51,6 +51,7 @@ from fastwire.decode.nested cimport (
     nested_row,
     put_bit,
 )
+from fastwire.decode.protoenum cimport MOST_DIGITS, find_symbol, in_digits
 from fastwire.decode.protoframe cimport open_frame
 from fastwire.decode.protoscript cimport (
     LEFT_BY_ALL,
@@ -91,9 +92,6 @@ from fastwire.decode.prototoken cimport (
     skip_value,
 )
 from fastwire.wire.varint cimport fw_u32le, fw_u64le
-
-cdef enum:
-    MOST_DIGITS = 11             # bytes of an int32 in digits, with its sign
 
 cdef enum:
     MICROS = 1_000_000
@@ -143,6 +141,7 @@ cdef inline Reason read_field(Walk* w, int which, uint32_t tag, int64_t row) noe
     """Read a field of the message whose row is ``row``."""
     cdef Step* step = &w.steps[which]
     cdef Nested* c
+    cdef bint is_value = True
     cdef Reason fault
     if tag & 7 == step.plain:
         c = &w.out.columns[step.column]
@@ -153,7 +152,9 @@ cdef inline Reason read_field(Walk* w, int which, uint32_t tag, int64_t row) noe
         return read_items(w, which, tag)
     if tag & 7 != step.tagged:
         return skip_value(&w.record, tag)
-    if step.column < 0:
+    if step.wire == WIRE_ENUM:
+        fault = read_enum(w, step, row, &is_value)
+    elif step.column < 0:
         fault = skip_value(&w.record, tag)
     else:
         c = &w.out.columns[step.column]
@@ -161,13 +162,11 @@ cdef inline Reason read_field(Walk* w, int which, uint32_t tag, int64_t row) noe
             fault = read_message(w, which, tag, row)
         elif step.wrapped or step.wire >= WIRE_TIMESTAMP:
             fault = read_scalar_message(w, step, c, tag, row)
-        elif step.wire == WIRE_ENUM:
-            fault = read_enum(w, step, c, row)
         else:
             if c.length > row:
                 drop_cell(c, row)
             fault = read_value(w, step, c)
-    if step.oneof >= 0 and not fault:
+    if step.oneof >= 0 and is_value and not fault:
         fault = choose(w, step, row)
     return fault
 
@@ -250,6 +249,7 @@ cdef inline Reason read_item(Walk* w, int which, uint32_t tag) noexcept nogil:
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[step.column]
     cdef int64_t row = c.length
+    cdef bint is_value = False
     cdef Reason fault
     if step.wire == WIRE_MESSAGE or step.wire == WIRE_ENTRY:
         w.unnamed = False
@@ -263,7 +263,7 @@ cdef inline Reason read_item(Walk* w, int which, uint32_t tag) noexcept nogil:
     if step.wrapped or step.wire >= WIRE_TIMESTAMP:
         return read_scalar_message(w, step, c, tag, row)
     if step.wire == WIRE_ENUM:
-        return read_enum(w, step, c, row)
+        return read_enum(w, step, row, &is_value)
     return read_value(w, step, c)
 
 
@@ -353,52 +353,27 @@ cdef inline Reason read_value(Walk* w, const Step* step, Nested* c) noexcept nog
     return SOUND
 
 
-cdef Text in_digits(int64_t number, uint8_t* digits) noexcept nogil:
-    """Write a number of 32 bits into the end of ``digits``."""
-    cdef uint8_t* p = digits + MOST_DIGITS
-    cdef int64_t left = -number if number < 0 else number
-    cdef Text text
-    while left or p == digits + MOST_DIGITS:
-        p -= 1
-        p[0] = <uint8_t>(c'0' + left % 10)
-        left //= 10
-    if number < 0:
-        p -= 1
-        p[0] = c'-'
-    text.data = p
-    text.size = digits + MOST_DIGITS - p
-    return text
+cdef Reason read_enum(Walk* w, const Step* step, int64_t row, bint* is_value) noexcept nogil:
+    """Set the cell of a row, if there is a column, to the name of an enum's value, or its digits.
 
-
-cdef Reason read_enum(Walk* w, const Step* step, Nested* c, int64_t row) noexcept nogil:
-    """Set the cell of a row to the name of an enum's value, or its digits. A closed enum has no such value."""
+    A number that a closed enum lacks is an unknown field, not a value, and changes nothing.
+    """
+    cdef Nested* c
     cdef uint64_t raw = 0
-    cdef int64_t number
-    cdef int low = 0
-    cdef int high = step.symbols_count
-    cdef int middle
+    cdef int place
     cdef uint8_t[MOST_DIGITS] digits
     cdef Text text
     cdef Reason fault = read_varint(&w.record, &raw)
     if fault:
         return fault
-    number = <int32_t>raw
-    middle = <int>min(<uint64_t>(number - step.numbers[0]), <uint64_t>(high - 1))
-    if step.numbers[middle] != number:           # they are not consecutive
-        while low < high:
-            middle = (low + high) // 2
-            if step.numbers[middle] < number:
-                low = middle + 1
-            else:
-                high = middle
-        middle = low
-    if middle < step.symbols_count and step.numbers[middle] == number:
-        text = step.symbols[middle]
-    elif step.closed:
+    place = find_symbol(step, <int32_t>raw)
+    is_value[0] = place >= 0 or not step.closed
+    if not is_value[0]:
         w.unnamed = True
+    if step.column < 0 or not is_value[0]:
         return SOUND
-    else:
-        text = in_digits(number, digits)
+    text = step.symbols[place] if place >= 0 else in_digits(<int32_t>raw, digits)
+    c = &w.out.columns[step.column]
     if c.length > row:
         drop_cell(c, row)
     return short(w) if nested_cell(&w.out, c, text.data, text.size, text.data + text.size) else SOUND
@@ -561,6 +536,7 @@ cdef Reason put_default(Walk* w, int which) noexcept nogil:
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[step.column]
     cdef Record kept = w.record
+    cdef bint is_value = False
     cdef Reason fault
     w.record.pos = step.default.data
     w.record.end = w.record.edge = step.default.data + step.default.size
@@ -575,7 +551,7 @@ cdef Reason put_default(Walk* w, int which) noexcept nogil:
             c.length += 1
             fault = finish(w, which)
     elif step.wire == WIRE_ENUM:
-        fault = read_enum(w, step, c, c.length)
+        fault = read_enum(w, step, c.length, &is_value)
     else:
         fault = read_value(w, step, c)
     kept.at = w.record.at

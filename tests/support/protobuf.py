@@ -120,6 +120,8 @@ class _Drawn:
             made = self._field(message, f"f{place}", number, depth, before)
             message.field.append(made)
             before = made
+        if draw(st.booleans()):
+            self._choice(message)
         synthetic = [each for each in message.field if each.proto3_optional]
         for each in synthetic:  # these follow the others
             each.oneof_index = len(message.oneof_decl)
@@ -161,6 +163,14 @@ class _Drawn:
         if self.syntax == "proto2" and label in ("plain", "optional") and kind in ("int32", "sint64", "string"):
             made.default_value = "a default" if kind == "string" else "-77"
         return made
+
+    def _choice(self, message: Any) -> None:
+        """Add a oneof of a scalar and an enum; the enum's unknown numbers set it only if it is open."""
+        for place, kind in enumerate(("uint32", "enum")):
+            made = self._typed(kind, f"c{place}", 4000 + place, 0)
+            made.oneof_index = len(message.oneof_decl)
+            message.field.append(made)
+        message.oneof_decl.add(name="choice")
 
     def _typed(self, kind: str, name: str, number: int, depth: int) -> Any:
         if kind in _SCALARS:
@@ -236,6 +246,35 @@ def _fill(draw: st.DrawFn, message: Message) -> None:
             _fill(draw, getattr(message, each.name))
         else:
             setattr(message, each.name, _scalar(draw, each))
+    for each in message.DESCRIPTOR.fields:
+        if _is_closed(each) and draw(st.booleans()):
+            message.MergeFromString(_unknown_number(draw, each))
+
+
+def _is_closed(each: Any) -> bool:
+    """Return True for a field, or a map's value, of an enum whose other numbers are unknown fields."""
+    if each.message_type is not None and each.message_type.GetOptions().map_entry:
+        each = each.message_type.fields_by_name["value"]
+    return each.enum_type is not None and bool(each.enum_type.is_closed)
+
+
+def _unknown_number(draw: st.DrawFn, each: Any) -> bytes:
+    """Return a field with a number that its closed enum lacks, alone or packed with one that it has."""
+    number = draw(st.sampled_from([b"\x09", b"\x7f", b"\xff" * 9 + b"\x01"]))
+    if each.message_type is not None:
+        return _varint(each.number << 3 | 2) + _varint(len(number) + 1) + b"\x10" + number
+    if each.is_repeated and draw(st.booleans()):
+        known = _varint(each.enum_type.values[0].number)
+        return _varint(each.number << 3 | 2) + _varint(len(number) + len(known)) + number + known
+    return _varint(each.number << 3) + number
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
 def _kind(each: Any) -> str:

@@ -238,6 +238,38 @@ def test_the_last_member_of_a_oneof_counts() -> None:
     assert pa.record_batch(decoded).to_pylist() == [{"g": row["g"], "i": row["i"]} for row in rows]
 
 
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+@pytest.mark.parametrize("kind", ["int32", "t.In"])
+def test_an_unknown_number_of_a_closed_enum_is_no_member_of_a_oneof(syntax: str, kind: str) -> None:
+    members = [field("f", 1, kind, oneof_index=0), field("h", 2, "t.E", oneof_index=0, type=FieldProto.TYPE_ENUM)]
+    steps = program(*members, syntax=syntax, oneofs=1)
+    dropped = program(members[0], syntax=syntax, oneofs=1)
+    set_, inner = {"int32": (b"\x08\x05", 5), "t.In": (b"\x0a\x02\x08\x05", {"a": 5, "b": None, "c": [], "in": None})}[
+        kind
+    ]
+    if kind == "t.In" and syntax == "proto3":
+        inner = {**inner, "b": ""}  # type: ignore[dict-item]
+    closed = syntax == "proto2"
+    values = [
+        set_ + b"\x10\x63",
+        b"\x10\x63" + set_,
+        b"\x10\x01\x10\x63",
+        set_ + b"\x10\x01\x10\x63",
+        b"\x10\x01" + set_,
+    ]
+    rows, bad = decode(steps, values)
+    assert not bad
+    assert rows == [
+        {"f": inner, "h": None} if closed else {"f": None, "h": "99"},
+        {"f": inner, "h": None},
+        {"f": None, "h": "ONE" if closed else "99"},
+        {"f": None, "h": "ONE" if closed else "99"},
+        {"f": inner, "h": None},
+    ]
+    decoded = ProtobufDecoder(dropped, POOL, written=resolve(steps, dropped)).decode(pa.array(values, pa.binary()))
+    assert pa.record_batch(decoded).to_pylist() == [{"f": row["f"]} for row in rows]
+
+
 def test_members_of_oneofs_that_replace_each_other_too_often() -> None:
     """Each replacement looks at a thousand columns, for four bytes."""
     made = FileProto(name="made.proto", package="t", syntax="proto3")
