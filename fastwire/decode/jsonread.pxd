@@ -38,6 +38,7 @@ cdef struct Step:
     Clock clock
     int places
     int64_t factor               # by which a number is multiplied; 1 without a clock
+    bint quotes                  # a number of the clock may stand in quotes
     bint raw                     # a text takes values of other types, as they are written
     int count                    # of names
     Name* names                  # of an enum's symbols, or of a record's children

@@ -151,18 +151,21 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
     cdef const uint8_t* start = t.pos
     cdef int64_t value = 0
     cdef bint quoted = t.pos[0] == c'"'
+    cdef bint timed = quoted and step.clock
     cdef Reason fault
     if step.operation == OP_NULL:
         return not_this(t)
-    if quoted and step.clock:
+    if timed:
         fault = read_string(t, w.scratch, w.scratch_size, &value)
         if not fault and value > w.scratch_size:
             fault = TIME
         if not fault:
             fault = time_value(w.scratch, value, step.clock, step.places, &value)
-            if fault:
-                t.pos = start
-    else:
+        if fault == TIME and step.quotes and is_number(t, start):
+            timed = False
+        if fault and fault != TRUNCATED:
+            t.pos = start
+    if not timed:
         if quoted:
             t.pos += 1
             if t.pos < t.end and t.pos[0] in b'NI-' and step.operation in (OP_FLOAT, OP_DOUBLE):
@@ -201,6 +204,14 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
     if fault and fault != TRUNCATED:
         t.pos = start
     return fault
+
+
+cdef bint is_number(const Record* t, const uint8_t* start) noexcept nogil:
+    """Return True if the string at ``start``, which has been read, is a number."""
+    cdef Record copy = t[0]
+    cdef Number number
+    copy.pos = start + 1
+    return read_number(&copy, &number) == SOUND and copy.pos[0] == c'"'
 
 
 cdef inline Reason scaled(int64_t* value, int64_t factor) noexcept nogil:

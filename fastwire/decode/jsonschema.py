@@ -10,8 +10,9 @@ Columns have the types of :mod:`~fastwire.decode.avro`; a value of JSON is read 
 | decimal | a number, also in quotes, that the decimal holds exactly |
 | utf8; an enum | a string; one of the symbols |
 | binary | a string in base64 with padding (RFC 4648) |
-| date, time, timestamp | a string such as "2026-08-01", "12:34:56.789", "2026-08-01T12:34:56Z"; a number in the unit |
-| timestamp without a time zone | a string without a zone, "2026-08-01T12:34:56"; a number in the unit |
+| date, time | a string such as "2026-08-01", "12:34:56.789"; a number in the unit, not in quotes |
+| timestamp | a string such as "2026-08-01T12:34:56Z"; a number in the unit, also in quotes |
+| timestamp without a time zone | a string without a zone, "2026-08-01T12:34:56"; a number in the unit, also in quotes |
 | struct, list, map | an object, an array, an object |
 | nullable | null, and a key that is absent |
 

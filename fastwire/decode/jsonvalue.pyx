@@ -64,10 +64,18 @@ cdef extern from *:
         *to = (int64_t)sum;
         return *to != sum;
     }
+
+    static int fw_json_instant(int64_t seconds, int64_t unit, int64_t fraction, int64_t *to)
+    {
+        __int128 sum = (__int128)seconds * unit + fraction;
+        *to = (int64_t)sum;
+        return *to != sum;
+    }
     """
     void fw_json_locale()
     int fw_json_decimal(const uint8_t* p, const uint8_t* end, int64_t shift, int most, void* to) nogil
     int fw_json_int(const uint8_t* p, const uint8_t* end, int64_t shift, int64_t* to) nogil
+    int fw_json_instant(int64_t seconds, int64_t unit, int64_t fraction, int64_t* to) nogil
     double fw_strtod "strtod_l"(const char*, char**, void* locale) nogil
     float fw_strtof "strtof_l"(const char*, char**, void* locale) nogil
     void* fw_plain_locale
@@ -279,8 +287,4 @@ cdef Reason time_value(const uint8_t* text, int64_t size, Clock clock, int place
         unit *= 10
     for _ in range(missing):
         fraction *= 10
-    cdef int64_t most = <int64_t>0x7FFFFFFFFFFFFFFF // unit
-    if not -most < seconds < most:
-        return RANGE
-    to[0] = seconds * unit + fraction
-    return SOUND
+    return RANGE if fw_json_instant(seconds, unit, fraction, to) else SOUND

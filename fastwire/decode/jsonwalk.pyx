@@ -168,6 +168,7 @@ cdef class JsonDecoder(RecordDecoder):
             if s.clock == CLOCK_INSTANT and step.arrow.endswith(":"):
                 s.clock = CLOCK_LOCAL
             s.places = PLACES[step.arrow[2]]
+            s.quotes = not self.loose and s.clock in (CLOCK_INSTANT, CLOCK_LOCAL)   # "20260801" is a date in ISO 8601
             if self.loose and s.clock == CLOCK_INSTANT:
                 s.clock = CLOCK_LOOSE
                 s.factor = SECONDS[step.arrow[2]]

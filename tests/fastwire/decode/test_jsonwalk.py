@@ -271,7 +271,15 @@ def test_texts_are_decoded_as_by_pyarrow() -> None:
         (MICROS, '"2025-01-31T01:02:03.Z"', ("InvalidTime", 0)),
         (MICROS, '"2025-01-31T01:02:60Z"', ("InvalidTime", 0)),
         (MICROS, '"2025-01-31T01:02:03.0000001Z"', ("Inexact", 0)),
-        (MICROS, '"' + "2" * 100 + '"', ("InvalidTime", 0)),
+        (MICROS, '"' + "2" * 100 + '"', ("OutOfRange", 0)),
+        (MICROS, '"1700000000000000"', datetime(2023, 11, 14, 22, 13, 20, 0, UTC)),
+        (MICROS, '"-5e5"', datetime(1969, 12, 31, 23, 59, 59, 500000, UTC)),
+        (MICROS, '"1.5"', ("Inexact", 0)),
+        (MICROS, '"1700000000000000 "', ("InvalidTime", 0)),
+        (MICROS, '""', ("InvalidTime", 0)),
+        (LOCAL, '"1700000000000"', datetime(2023, 11, 14, 22, 13, 20)),  # noqa: DTZ001
+        (DATE, '"20240229"', ("InvalidTime", 0)),
+        (TIME, '"123456"', ("InvalidTime", 0)),
         (MICROS, "1700000000000000", datetime(2023, 11, 14, 22, 13, 20, 0, UTC)),
         (NANOS, '"2300-01-01T00:00:00Z"', ("OutOfRange", 0)),
         (LOCAL, '"2025-01-31T01:02:03.004"', datetime(2025, 1, 31, 1, 2, 3, 4000)),  # noqa: DTZ001 - local times have no zone
@@ -288,6 +296,26 @@ def test_limits_of_each_type(kind: Any, text: str | bytes, seen: Any) -> None:
     found = one(kind, text)
     assert found == seen
     assert str(found) == str(seen)  # -0.0, too
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("1677-09-21T00:12:43.145224192Z", -(1 << 63)),
+        ("1677-09-21T00:12:43.145224191Z", "OutOfRange"),
+        ("1677-09-21T00:12:44Z", -9223372036000000000),
+        ("2262-04-11T23:47:16Z", 9223372036000000000),
+        ("2262-04-11T23:47:16.854775807Z", (1 << 63) - 1),
+        ("2262-04-11T23:47:16.854775808Z", "OutOfRange"),
+        ("9223372036854775807", (1 << 63) - 1),
+    ],
+)
+def test_the_first_and_the_last_nanosecond(text: str, seen: Any) -> None:
+    decoded = JsonDecoder(compile_json(json.dumps(record(("f", NANOS)))), POOL).decode(
+        pa.array([b'{"f":"%s"}' % text.encode()], pa.binary())
+    )
+    found = [each.reason for each in decoded.bad] or pa.record_batch(decoded).column(0).cast(pa.int64()).to_pylist()
+    assert found == [seen]
 
 
 def test_a_record_is_found_again_behind_a_bad_one_of_every_kind() -> None:
