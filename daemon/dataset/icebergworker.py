@@ -298,6 +298,8 @@ def _data_file(table: Table, file: Mapping[str, Any]) -> DataFile:
 
 
 def _partition_value(type_: PrimitiveType, text: str) -> Any:
+    if isinstance(type_, StringType):
+        return text  # the library takes one text for null
     if isinstance(type_, DateType):
         from pyiceberg.utils.datetime import date_str_to_days
 

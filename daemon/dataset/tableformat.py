@@ -10,7 +10,16 @@ from typing import NamedTuple, Protocol
 
 from fastwire.decode.evolution import Column
 
-__all__ = ["OWNER", "TITLES", "AddedFile", "PublishedTable", "Seen", "TableRacedError", "TableStoppedError"]
+__all__ = [
+    "EMPTY_TEXTS",
+    "OWNER",
+    "TITLES",
+    "AddedFile",
+    "PublishedTable",
+    "Seen",
+    "TableRacedError",
+    "TableStoppedError",
+]
 
 OWNER = "fastwire.dataset"
 """Property of a table: the id of the dataset that is published in it."""
@@ -18,6 +27,9 @@ OWNER = "fastwire.dataset"
 
 TITLES = {"delta": "Delta", "iceberg": "Iceberg"}
 """The formats, with their names for users."""
+
+EMPTY_TEXTS = frozenset({"iceberg"})
+"""The formats in which an empty text can be a partition. In Delta, as in folders, it is null."""
 
 
 class TableStoppedError(Exception):

@@ -144,11 +144,15 @@ def _column(name: str, kind: Any, *, nullable: bool = True) -> Column:
 
 
 def partition_values(directory: str, columns: Sequence[Column]) -> dict[str, str | None]:
-    """Return the values of the folder levels in the name of a folder, as a table's log has them."""
+    """Return the values of the folder levels in the name of a folder, as a table's log has them; None is null.
+
+    An empty text and the text that stands for null have names of their own: see ``level.hive_directory``.
+    """
     values: dict[str, str | None] = {}
     for column, level in zip(columns, directory.split("/"), strict=False):
-        text = unquote(level.partition("=")[2])
-        if text == NO_VALUE:
+        name = level.partition("=")[2]
+        text = unquote(name)
+        if name == NO_VALUE:
             values[column.name] = None
         else:
             values[column.name] = str(int(text)) if column.arrow == "i" else text

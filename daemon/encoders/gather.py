@@ -221,16 +221,19 @@ Levels = Callable[[Iterable[tuple[str, str | None]]], str]
 """Returns the folder for pairs of a column and its value."""
 
 
-def by_values(folder: str, batch: pa.RecordBatch, columns: Sequence[str], levels: Levels) -> Sequence[Piece]:
+def by_values(
+    folder: str, batch: pa.RecordBatch, columns: Sequence[str], levels: Levels, *, empty: bool = False
+) -> Sequence[Piece]:
     """Split the rows of a folder among the folders in it for the values of ``columns``, without these columns.
 
-    Rows with equal values keep their order. An empty text counts as null, as readers of folder names have it.
+    Rows with equal values keep their order. An empty text counts as null, as readers of folder names have it, unless
+    ``empty`` says that it is a value.
     """
     if not columns:
         return [(folder, batch)]
     import pyarrow.compute as pc
 
-    codes, texts = row_codes([_texts(batch.column(name)) for name in columns])
+    codes, texts = row_codes([_texts(batch.column(name), empty) for name in columns])
     order = pc.array_sort_indices(codes)  # stable
     runs = pc.run_end_encode(codes.take(order))
     indices = []
@@ -242,12 +245,12 @@ def by_values(folder: str, batch: pa.RecordBatch, columns: Sequence[str], levels
     return [(indices[0][0], rest)] if len(indices) == 1 else _Picked(rest, indices)
 
 
-def _texts(column: pa.Array) -> pa.Array:
-    """Return values as text for names of folders, null for an empty text."""
+def _texts(column: pa.Array, empty: bool) -> pa.Array:
+    """Return values as text for names of folders; an empty text is null, unless it is a value."""
     import pyarrow.compute as pc
 
     text = pc.cast(column, pa.string())
-    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    return text if empty else pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
 def row_codes(columns: Sequence[pa.Array]) -> tuple[pa.Array, Callable[[int], list[Any]]]:

@@ -25,6 +25,7 @@ from ..dataset.description import DatasetOptions
 from ..dataset.disk import Disk
 from ..dataset.level import hive_directory, level_directory, time_level
 from ..dataset.staging import StagedFile
+from ..dataset.tableformat import EMPTY_TEXTS
 from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from ..encoders.gather import Gatherer, Piece, by_values, memory_of
@@ -88,6 +89,7 @@ class DatasetSink:
     ) -> None:
         self._options = options
         self._by_log = options.split != "none"
+        self._in_table = bool(options.table)
         self._stop = threading.Event()
         self._full: dict[int, str] = {}
         self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop)
@@ -250,7 +252,7 @@ class DatasetSink:
         with self._rolling():
             if not self._writer.exists:
                 # Staging a file creates the dataset; no commit names this file, so it is deleted with the roll.
-                nulls = hive_directory((level, None) for level in self._options.levels)
+                nulls = hive_directory(((level, None) for level in self._options.levels), table=self._in_table)
                 self._writer.stage(self._folder(Log("", "", "-", "-"), 0) + nulls).close()
 
     def identify(self, cluster_id: str) -> None:
@@ -423,7 +425,9 @@ class DatasetSink:
             self._deal_files(pieces)
             return
         for folder, batch in pieces:
-            self._deal_files(by_values(folder, batch, self._options.levels, hive_directory))
+            named = partial(hive_directory, table=self._in_table)
+            empty = self._options.table in EMPTY_TEXTS
+            self._deal_files(by_values(folder, batch, self._options.levels, named, empty=empty))
 
     def _deal_files(self, pieces: Sequence[Piece]) -> None:
         """Give rows to the threads: a single piece round-robin, several by folder, so that each folder has one file."""
@@ -453,11 +457,14 @@ class DatasetSink:
             topic="" if log is None else log.topic,
             partition="" if log is None else log.partition,
             timestamp_us=_NO_TIME if micros is None else micros,
+            table=self._in_table,
         )
 
     def _lies_in(self, folders: tuple[str, ...], log: Log) -> bool:
         """Return True if the folder of ``log`` contains one of ``folders`` or lies within one."""
-        mine = level_directory(self._options.split, "none", topic=log.topic, partition=log.partition)
+        mine = level_directory(
+            self._options.split, "none", topic=log.topic, partition=log.partition, table=self._in_table
+        )
         # "" is the root of the dataset, whose failure concerns no log in particular.
         return any(folder and (mine.startswith(f"{folder}/") or f"{folder}/".startswith(mine)) for folder in folders)
 

@@ -19,7 +19,7 @@ from ..dataset.tableschema import misfit
 from ..runtime.errors import DatasetMismatchError, SinkFailedError
 from .recordrows import DecodedRows, RecordRows, Runs
 from .recordschemas import Pause
-from .valuedecoder import too_long
+from .valuedecoder import misnamed
 
 __all__ = ["TransformedValues"]
 
@@ -135,10 +135,10 @@ class TransformedValues:
             for row in sorted(bad)
         ]
         filtered = given - len(kept) - len(bad)
-        if long := too_long(result, self._levels, _Numbers(rows.numbers, kept)):
-            left = [row for row in range(result.num_rows) if row not in long]
+        if no := misnamed(result, self._levels, _Numbers(rows.numbers, kept), table=self._for_table):
+            left = [row for row in range(result.num_rows) if row not in no]
             result, kept = result.take(pa.array(left, pa.int64())), [kept[row] for row in left]
-            letters += [self._decoder.letter_of(each, batch, runs) for each in long.values()]
+            letters += [self._decoder.letter_of(each, batch, runs) for each in no.values()]
         return DecodedRows(
             result,
             rows.runs if len(kept) == given else _surviving(rows.runs, kept),

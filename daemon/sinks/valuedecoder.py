@@ -13,13 +13,13 @@ from fastwire.decode.evolution import Column, columns_of, named_as
 from fastwire.decode.program import BadRecord, SchemaError, Step
 
 from ..config.decode import DELETED, KEY
-from ..dataset.level import level_fits
+from ..dataset.levelvalues import unnameable
 from .evolvingdecoder import NEW_COLUMNS, Evolve, EvolvingDecoder
 from .keydecoder import KeyDecoder, is_of_key
 from .recordrows import DecodedRows, RecordRows, Runs
 from .recordschemas import BrokerSchemas, Form, Pause, RecordSchemas, Written, compiled
 
-__all__ = ["ValueDecoder", "too_long"]
+__all__ = ["ValueDecoder", "misnamed"]
 
 _SHOWN_KEY = 64  # bytes of a bad key in the reason
 
@@ -63,6 +63,7 @@ class ValueDecoder(RecordRows):
         self._open_ended = open_ended
         self._extra = extra
         self._levels = levels
+        self._for_table = for_table
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
         self._values = EvolvingDecoder(
             program,
@@ -145,9 +146,9 @@ class ValueDecoder(RecordRows):
             decoded = self._values.decode(values, first, ids)
             bad, wrong = list(decoded.bad), [one.row for one in decoded.bad]
             rows = self._joined(pa.record_batch(decoded), _without(opened, first, decoded.upto, wrong))
-            if long := too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
-                rows = rows.take(pa.array(sorted(set(range(rows.num_rows)) - long.keys()), pa.int64()))
-                bad = sorted([*bad, *long.values()])
+            if no := misnamed(rows, self._levels, _left(first, decoded.upto, wrong), table=self._for_table):
+                rows = rows.take(pa.array(sorted(set(range(rows.num_rows)) - no.keys()), pa.int64()))
+                bad = sorted([*bad, *no.values()])
                 wrong = [one.row for one in bad]
             if self._keys is not None:
                 rows, found = self._with_keys(rows, _left(first, decoded.upto, wrong), ids, pause)
@@ -256,22 +257,14 @@ def _chosen(ids: memoryview, rows: Sequence[int]) -> memoryview:
     return memoryview(array("i", (ids[row] for row in rows)))
 
 
-def too_long(rows: pa.RecordBatch, levels: Sequence[str], numbers: Sequence[int]) -> dict[int, BadRecord]:
-    """Return the rows with a value that is too long for the name of a folder. Row i has the number ``numbers[i]``."""
+def misnamed(
+    rows: pa.RecordBatch, levels: Sequence[str], numbers: Sequence[int], *, table: bool
+) -> dict[int, BadRecord]:
+    """Return the rows with a value that cannot name a folder. Row i has the number ``numbers[i]``."""
     found: dict[int, BadRecord] = {}
     for level in levels:
-        column = rows.column(level)
-        if not pa.types.is_string(column.type):
-            continue
-        import pyarrow.compute as pc  # takes as long as the rest of pyarrow
-
-        longest = pc.max(pc.binary_length(column)).as_py() or 0
-        if level_fits(level, "/" * longest):  # any text of this length does
-            continue
-        encoded = column.dictionary_encode()
-        long = [i for i, text in enumerate(encoded.dictionary.to_pylist()) if not level_fits(level, text)]
-        for row in pc.indices_nonzero(pc.is_in(encoded.indices, pa.array(long, pa.int32()))).to_pylist():
-            found.setdefault(row, BadRecord(numbers[row], "TooLongForAFolder", level, 0))
+        for row, reason in unnameable(rows.column(level), level, table=table).items():
+            found.setdefault(row, BadRecord(numbers[row], reason, level, 0))
     return found
 
 

@@ -72,6 +72,7 @@ ONLY_IN = {
         "dataset.content",
         "dataset.delta",
         "dataset.icebergworker",
+        "dataset.levelvalues",
         "dataset.statistics",
         "dataset.diverted",
         "dataset.verify",

@@ -18,9 +18,11 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.brokers.maven import BrokerUnavailableError
 from tests.crash.conftest import TOPIC
 from tests.crash.scene import Scene
+from tests.daemon.sinks.test_partitions import ALL, assert_read, land, numbered
 from tests.real.daemon import verify
 from tests.spark.connectors import run
 from tests.stores.catalog import RestCatalog
+from tests.support import icebergs
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -234,3 +236,15 @@ def upkeep(name: str) -> tuple[str, ...]:
         f"CALL lake.system.expire_snapshots(table => '{name}', older_than => {now})",
         f"CALL lake.system.remove_orphan_files(table => '{name}', older_than => {before})",
     )
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_every_value_of_a_partition_is_read(tmp_path: Path, form: str) -> None:
+    land(tmp_path, ALL, form)
+    place = str(tmp_path) if form == "delta" else icebergs.loaded(tmp_path).metadata_location
+    try:
+        rows, _, _ = run(form, place, ["id", "city"], [])
+    except BrokerUnavailableError as exc:
+        pytest.skip(str(exc))
+    wanted = numbered(ALL) if form == "iceberg" else {number: value or None for number, value in numbered(ALL).items()}
+    assert_read("spark", [(number, city) for number, city in rows], wanted)

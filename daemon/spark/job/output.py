@@ -20,6 +20,7 @@ from ...dataset.bucket import Bucket
 from ...dataset.description import DatasetOptions
 from ...dataset.place import bucket_of
 from ...dataset.staging import ForeignFile
+from ...dataset.tableformat import EMPTY_TEXTS
 from ...dataset.tableschema import misfit
 from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, SinkFailedError, Superseded
@@ -131,7 +132,10 @@ class _Table:
 
     def place(self, compression: str, time: str | None = None) -> FileLayout:
         access = None if self._bucket is None else Access(self._bucket.url, self._bucket.access)
-        return FileLayout(self._writer.invite(), self._options.levels, compression, time, access)
+        table = self._options.table
+        return FileLayout(
+            self._writer.invite(), self._options.levels, compression, time, access, bool(table), table in EMPTY_TEXTS
+        )
 
     def commit(
         self, first: int, batch: int, files: Sequence[ForeignFile], spans: Sequence[Span] = (), filtered: int = 0

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...dataset.level import FIRST_US, LAST_US
+from ...dataset.levelvalues import unnameable
 from .schema import Decoded, Decoder
 
 __all__ = ["BAD", "REASON", "Column", "Pieces", "RowSplit", "marked_pieces"]
@@ -31,12 +32,15 @@ class Column(NamedTuple):
 class RowSplit:
     """Decodes input rows, and splits them. Instances are pickled and sent to executors.
 
-    A row whose value cannot be decoded is bad, and one with a null in a column of ``key``.
+    A row whose value cannot be decoded is bad, one with a null in a column of ``key``, and one with a value of
+    ``levels`` that cannot name a folder, of a ``table`` or of plain files.
     """
 
     decoder: Decoder | None
     columns: Sequence[Column]
     key: Sequence[str]
+    levels: Sequence[str] = ()
+    table: bool = False
 
     def open(self) -> Pieces:
         """Return the function that splits batches in this process."""
@@ -58,11 +62,16 @@ class RowSplit:
             own = batch.take(pa.array(kept, pa.int64()))
         made = {each.name: _column(each, decoded.records, own) for each in self.columns}
         good = pa.RecordBatch.from_arrays([*made.values()], [*made])
+        wrong: dict[int, str] = {}
         for name in self.key:
-            if (nulls := made[name].is_null()).true_count:
-                for row in pc.indices_nonzero(nulls).to_pylist():
-                    bad.setdefault(kept[row], f"{name} is null and part of the key")
-                good = good.filter(good.column(name).is_valid())
+            for row in pc.indices_nonzero(made[name].is_null()).to_pylist():
+                wrong.setdefault(row, f"{name} is null and part of the key")
+        for name in self.levels:
+            for row, reason in unnameable(made[name], name, table=self.table).items():
+                wrong.setdefault(row, f"{reason}, in {name}")
+        if wrong:
+            good = good.take(pa.array([row for row in range(good.num_rows) if row not in wrong], pa.int64()))
+            bad |= {kept[row]: reason for row, reason in wrong.items()}
         return good, _bad_rows(batch, bad)
 
     def mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

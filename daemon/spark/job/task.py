@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -57,7 +58,8 @@ class FileLayout:
     """The location of the files of one table.
 
     ``prefix`` begins their paths or URLs, ``levels`` are the columns of its folders, ``time`` is the column of record
-    times, if there is one. ``access`` is that to the object store, None for a folder.
+    times, if there is one. ``access`` is that to the object store, None for a folder. ``table`` is that of
+    ``hive_directory``. With ``empty`` the empty text is a value of ``levels``, else null.
     """
 
     prefix: str
@@ -65,6 +67,8 @@ class FileLayout:
     compression: str
     time: str | None = None
     access: Access | None = None
+    table: bool = False
+    empty: bool = False
 
     def creator(self) -> "Callable[[str], _NewFile]":
         """Return a function that creates a file, given what its name has behind the prefix."""
@@ -170,7 +174,8 @@ class _Table:
             newest = pc.max(batch.column(self._place.time).cast(pa.int64())).as_py()
             if newest is not None:
                 self.newest = newest if self.newest is None else max(newest, self.newest)
-        for directory, rows in by_values("", batch, self._place.levels, hive_directory):
+        named = partial(hive_directory, table=self._place.table)
+        for directory, rows in by_values("", batch, self._place.levels, named, empty=self._place.empty):
             file = self._open.pop(directory, None) or self._new(directory, rows)
             self._open[directory] = file  # the newest is last
             file.write(rows)

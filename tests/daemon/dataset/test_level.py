@@ -12,8 +12,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from fastwire.decode.evolution import Column
 from fastwire_daemon.dataset.description import DatasetOptions, Description, read_description
 from fastwire_daemon.dataset.level import check_directory, hive_directory, level_directory, level_keys, time_level
+from fastwire_daemon.dataset.tableschema import partition_values
 from fastwire_daemon.runtime.errors import DatasetMismatchError
 
 TOPIC = "persistent://public/default/orders~ü %41=x"
@@ -27,8 +29,8 @@ def microseconds(*parts: int) -> int:
     ("split", "partition_by", "expected"),
     [
         ("none", "none", ""),
-        ("topic", "none", "t=persistent%3A%2F%2Fpublic%2Fdefault%2Forders%7E%C3%BC%20%2541%3Dx/"),
-        ("partition", "none", "t=persistent%3A%2F%2Fpublic%2Fdefault%2Forders%7E%C3%BC%20%2541%3Dx/p=1%3A3/"),
+        ("topic", "none", "t=persistent%3A%2F%2Fpublic%2Fdefault%2Forders%7Eü%20%2541%3Dx/"),
+        ("partition", "none", "t=persistent%3A%2F%2Fpublic%2Fdefault%2Forders%7Eü%20%2541%3Dx/p=1%3A3/"),
         ("none", "day", "dt=2026-01-02/"),
         ("none", "hour", "dt=2026-01-02/hh=03/"),
     ],
@@ -64,11 +66,36 @@ def test_a_topic_of_any_length_has_a_folder_of_its_own(filler: str, tmp_path: Pa
         if value != topic:
             prefix, digest = value[:-33], value[-32:]
             assert value[-33] == "-" and digest == hashlib.sha256(topic.encode()).hexdigest()[:32]
-            assert topic.startswith(prefix) and 255 - 12 < len(name.encode()) <= 255, "as much as there is room for"
+            encoded = len(f"t={quote(value, safe='').replace('~', '%7E')}")  # the size that decides, since ever
+            assert topic.startswith(prefix) and 255 - 12 < encoded <= 255, "as much as there is room for"
             # A topic that is called like that has a folder of its own, too.
             assert _name(value) != name
     assert _name(PREFIX + "n" * 215) == "t=" + quote(PREFIX, safe="") + "n" * 215, "255 bytes"
     assert _name(PREFIX + "n" * 216).startswith("t=" + quote(PREFIX, safe="") + "n" * 182 + "-")
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("Zürich", "Zürich"),  # Spark and Hive would read the bytes %C3 and %BC as two letters
+        ("東京", "東京"),
+        ("New York", "New%20York"),
+        ("a/b=c%", "a%2Fb%3Dc%25"),
+        ("".join(map(chr, range(64))), None),
+        ("".join(map(chr, range(64, 128))), None),
+        ("", ""),
+        (None, "__HIVE_DEFAULT_PARTITION__"),
+        ("__HIVE_DEFAULT_PARTITION__", "%5F_HIVE_DEFAULT_PARTITION__"),
+    ],
+)
+def test_values_have_names_of_their_own(value: str | None, name: str | None) -> None:
+    directory = hive_directory([("c", value)])
+    if name is not None:
+        assert directory == f"c={name}/"
+    column = Column("c", "u", True)
+    assert partition_values(directory, [column]) == {"c": value}
+    in_table = hive_directory([("c", value)], table=True)
+    assert in_table.isascii() and partition_values(in_table, [column]) == {"c": value}
 
 
 def test_a_short_topic_that_ends_with_hex_digits_keeps_its_name() -> None:

@@ -75,6 +75,19 @@ def test_times_outside_of_the_calendar_have_no_day() -> None:
     assert good["hour"].to_pylist() == [23, None, None, None]
 
 
+@pytest.mark.parametrize("table", [False, True])
+def test_values_that_cannot_name_a_folder_are_bad(table: bool) -> None:
+    null = "__HIVE_DEFAULT_PARTITION__"
+    columns = [Column("city", "input", "city"), Column("number", "value", "number")]
+    rows = pa.record_batch({"value": [b"1", b"2", b"3", b"4"], "city": ["Zürich", null, "x" * 256, None]})
+    split = RowSplit(Numbers(), columns, (), ("city",), table)
+    good, bad = together(split.open()(rows))
+    assert [row["city"] for row in good] == ["Zürich", *([null] if table else []), None]
+    assert [row["reason"] for row in bad] == [
+        *([] if table else ["NoNameForAFolder, in city"]), "TooLongForAFolder, in city"
+    ]  # fmt: skip
+
+
 def test_good_rows_have_the_columns_of_the_table_and_bad_ones_those_of_the_input() -> None:
     good, bad = together(split().open()(INPUT))
     assert good == GOOD
