@@ -5,6 +5,7 @@ Records are read as Arrow columns. The client is a thin layer over ``systems.bas
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any
 
 from .config import Connection, TopicChoice, parse_connection
@@ -40,17 +41,21 @@ class Client:
         return self._system.grammar.name
 
     def read(
-        self, topics: str | Iterable[str] = (), start: str = "latest", *, pattern: str | None = None
+        self, topics: str | Iterable[str] = (), start: str | datetime = "latest", *, pattern: str | None = None
     ) -> AbstractAsyncContextManager[TopicReader]:
         """Return what opens a reader of ``topics``, or of all that match ``pattern``; it leaves nothing at the brokers.
 
         Iterate over the reader for chunks as they arrive, or over ``reader.up_to_now()`` for those up to the end of the
         topics at the opening. ``pyarrow.record_batch(chunk)`` takes a chunk without a copy. ``start`` is what the
-        command ``tail`` takes as ``--from``: earliest, latest, ``-5m``, an RFC 3339 time or a position. Raises
-        ValueError for a topic, pattern or start that the system does not have, and ConfigError for unusable files; the
-        block and the iteration raise FastwireError where the brokers refuse or do not answer.
+        command ``tail`` takes as ``--from``: earliest, latest, ``-5m``, an RFC 3339 time or a position; or a datetime
+        with a time zone. Raises ValueError for a topic, pattern or start that the system does not have, and ConfigError
+        for unusable files; the block and the iteration raise FastwireError where the brokers refuse or do not answer.
         """
         grammar = self._system.grammar
+        if isinstance(start, datetime):
+            start = start.isoformat()
+        elif not isinstance(start, str):
+            raise ValueError(f"a start is a text or a datetime, not {start!r:.200}")
         names = [topics] if isinstance(topics, str) else list(topics)
         if bool(names) == (pattern is not None):
             raise ValueError("a reader takes either topics or a pattern")

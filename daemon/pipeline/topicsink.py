@@ -211,7 +211,7 @@ class TopicSink(UnloggedSink):
                 async with self._make_writer() as writer:
                     opened.set_result(writer)
                     await asyncio.Event().wait()
-            except (FastwireError, OSError) as exc:
+            except Exception as exc:  # whatever it is: ``opened`` is waited for
                 if opened.done():
                     raise
                 opened.set_exception(exc)

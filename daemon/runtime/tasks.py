@@ -5,9 +5,28 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["Tasks", "in_thread", "wait_for_set"]
+from fastwire.errors import FastwireError
+
+__all__ = ["Tasks", "in_thread", "on_failure", "wait_for_set"]
 
 _T = TypeVar("_T")
+
+
+def on_failure(task: "asyncio.Task[Any]", call: Callable[[FastwireError], object]) -> None:
+    """Call ``call`` with the error that ends ``task``, so that callers that wait for its work can be told.
+
+    Tasks handle every error that a broker can cause: another exception is a bug, which is reported and becomes a
+    FastwireError.
+    """
+    task.add_done_callback(lambda done: None if (error := _failure_of(done)) is None else call(error))
+
+
+def _failure_of(task: "asyncio.Task[Any]") -> FastwireError | None:
+    error = None if task.cancelled() else task.exception()
+    if error is None or isinstance(error, FastwireError):
+        return error
+    task.get_loop().call_exception_handler({"message": "background task failed", "exception": error, "task": task})
+    return FastwireError(f"{task.get_name()}: {type(error).__name__}: {error}")
 
 
 class Tasks:

@@ -12,7 +12,7 @@ from fastwire.position import Coverage, Log, Position, Span
 from fastwire.wire.pool import Pool
 
 from ..config import Connection, Start, TopicChoice
-from ..runtime.tasks import wait_for_set
+from ..runtime.tasks import on_failure, wait_for_set
 from .base import Described, SchemaTexts, System
 from .linkbook import LinkBook
 from .patience import LOOK_S, Patience
@@ -178,6 +178,7 @@ class ClusterReader:
         task = asyncio.get_running_loop().create_task(self._grant(assignments))
         self._granting.add(task)
         task.add_done_callback(self._granting.discard)
+        on_failure(task, self._fail)
 
     def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
         """Fail if an assigned partition is revoked; deleted topics are ignored."""

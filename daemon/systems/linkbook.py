@@ -118,7 +118,11 @@ class TimedLinkBook(LinkBook[K, L]):
         while True:
             await asyncio.sleep(TICK_S)
             for link in tuple(self.links.values()):
-                link.tick(loop.time(), self.chunk_age_s)
+                try:
+                    link.tick(loop.time(), self.chunk_age_s)
+                except Exception as exc:  # a bug: without this clock no wait for a response would end
+                    loop.call_exception_handler({"message": f"the tick of {link} failed", "exception": exc})
+                    link.abort(f"{type(exc).__name__}: {exc}")
             self.on_tick()
 
     def on_tick(self) -> None:

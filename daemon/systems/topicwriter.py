@@ -9,6 +9,7 @@ from fastwire.columns.routes import Routes
 from fastwire.errors import FastwireError
 
 from ..runtime.logs import get_logger
+from ..runtime.tasks import on_failure
 from .produced import Produced, ProduceError
 
 __all__ = ["PENDING_BYTES", "Part", "PendingWriter", "TopicWriter", "failed"]
@@ -58,7 +59,8 @@ class Part(ABC, Generic[M]):
 
     def start(self) -> None:
         """Open the producer in the background, and again whenever its connection is lost."""
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._run(), name="producer")
+        on_failure(self._task, self._fail)
 
     @abstractmethod
     async def _run(self) -> None:

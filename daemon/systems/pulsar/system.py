@@ -36,9 +36,10 @@ class _Pulsar(System):
         )
 
     def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
-        from .client.reader import Reader, ReadFrom
+        from .client.places import Places
+        from .client.reader import Reader
 
-        def read_from() -> ReadFrom:
+        def read_from() -> Places:
             if start.time is not None:
                 return start.time
             if start.positions:

@@ -21,7 +21,7 @@ from fastwire.tubemq.text import Broker
 
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger
-from ...runtime.tasks import wait_for_set
+from ...runtime.tasks import on_failure, wait_for_set
 from ..leaderwriter import OPEN_S
 from ..produced import ProduceError
 from ..topicwriter import PENDING_BYTES, Part, PendingWriter, failed
@@ -85,8 +85,9 @@ class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
         except BaseException:
             await self.session.leave()
             raise
-        self._heart = asyncio.create_task(self.session.run())
         self._parts = [_Part(self._outbox, self)]
+        self._heart = asyncio.create_task(self.session.run(), name="registration")
+        on_failure(self._heart, self._parts[0].fail)
         self._parts[0].start()
 
     async def _register(self) -> None:
@@ -221,7 +222,8 @@ class _Part(Part[Outbox]):
                     broker=str(broker),
                 )
             if broker not in self._links and broker not in self._opening:
-                self._opening[broker] = asyncio.create_task(self._open(broker))
+                self._opening[broker] = asyncio.create_task(self._open(broker), name=f"connection to {broker}")
+                on_failure(self._opening[broker], self.fail)
 
     async def _open(self, broker: Broker) -> None:
         backoff = Backoff(most_s=RETRY_S)

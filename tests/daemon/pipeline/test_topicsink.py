@@ -142,6 +142,18 @@ def test_a_wait_for_brokers_can_be_interrupted(tmp_path: Path) -> None:
     sink.close()
 
 
+def test_a_writer_that_cannot_be_made_is_an_error() -> None:
+    @asynccontextmanager
+    async def open_writer() -> AsyncIterator[Writer]:
+        raise ValueError("a key that cannot be read")
+        yield
+
+    sink = TopicSink(open_writer, "orders at kafka://a:1")
+    with pytest.raises(ValueError, match="a key that cannot be read"):
+        sink.open()
+    sink.close()
+
+
 def test_a_topic_that_is_refused_is_an_error(tmp_path: Path) -> None:
     @asynccontextmanager
     async def open_writer() -> AsyncIterator[Writer]:

@@ -1,16 +1,49 @@
 """Topics of any system as the command line writes to them."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from fastwire_daemon.config import parse_connection
 from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.systems import topicwriter
 from fastwire_daemon.systems.produced import ProduceError
 from fastwire_daemon.systems.registry import system_named
 from fastwire_daemon.systems.writer import Put, WriteOptions
 from tests.support.spark_scene import SCENES
+
+
+def embedded(system: str) -> Any:
+    """Return the broker of a system, with the topic ``t`` once it runs."""
+    return TubeMQDevBroker() if system == "tubemq" else SCENES[system]().broker
+
+
+@pytest.mark.parametrize("system", [*SCENES, "tubemq"])
+async def test_an_unexpected_error_fails_the_records_that_wait(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of a producer that dies leaves no call waiting."""
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    broker = embedded(system)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async def write() -> None:
+        async with system_named(system).open_writer(
+            parse_connection({"url": broker.url}), "t", WriteOptions()
+        ) as writer:
+            part = writer._producer._parts[0]  # type: ignore[attr-defined]
+            monkeypatch.setattr(part, "_attach" if system == "pulsar" else "_send", broken)
+            if system == "pulsar":
+                part._break("the connection is lost")
+            await writer.write(Put(b"x"))
+            await writer.flush()
+
+    with running(broker):
+        broker.create_topic("t", 1)
+        with pytest.raises(ProduceError, match="RuntimeError: a bug"):
+            await asyncio.wait_for(write(), 20)
 
 
 @pytest.mark.parametrize("system", list(SCENES))

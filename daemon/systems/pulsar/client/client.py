@@ -23,7 +23,8 @@ from ..settings import ClientSettings, Keys, encrypt_for, key_texts
 from .consumer import Consumer
 from .intake import Intake, together
 from .options import ConsumerOptions
-from .reader import Reader, ReadFrom
+from .places import Places
+from .reader import Reader
 
 __all__ = ["Client", "connect"]
 
@@ -146,7 +147,7 @@ class Client:
     def read(
         self,
         topics: str | Iterable[str] | TopicPattern,
-        start: ReadFrom = "latest",
+        start: Places = "latest",
         *,
         columns: Iterable[str] | None = None,
         private_keys: Keys | None = None,

@@ -28,10 +28,9 @@ from .delivery import Delivery, Element, Rows, Run, elements_of, ranges
 from .intake import MOST_ELEMENTS, Intake, together
 from .member import Member, without
 from .options import ConsumerOptions
+from .places import Place, place_of
 
-__all__ = ["Consumer", "Delivery", "Rows", "SeekTo"]
-
-SeekTo = MessageId | datetime | Literal["earliest", "latest"]
+__all__ = ["Consumer", "Delivery", "Rows"]
 
 NACK_TICK_S = 0.1
 UNSTORED_S = 1.0  # before a dead letter that could not be stored is tried again
@@ -381,17 +380,20 @@ class Consumer(Intake):
 
     # --- seeking
 
-    async def seek(self, to: SeekTo, *, topic: str = "") -> None:
+    async def seek(self, to: Place, *, topic: str = "") -> None:
         """Move the subscription's cursor, for all its consumers.
 
-        A time (with a time zone), ``"earliest"`` and ``"latest"`` move every partition; a message id moves the
-        partition of its number, or ``topic`` (a partition's name) if several topics are read. The message itself is
-        delivered next. Acks of chunks taken before are ignored. Raises ValueError for an ambiguous or invalid
-        position, BrokerError if the broker refuses.
+        A time (with a time zone, or before now), ``"earliest"`` and ``"latest"`` move every partition; a message id, or
+        what ``send`` has returned, moves the partition of its number, or ``topic`` (a partition's name) if several
+        topics are read. The message itself is delivered next. Acks of chunks taken before are ignored. Raises
+        ValueError for an ambiguous or invalid position, FastwireError if a broker refuses, or if none could be asked
+        within ``operation_timeout_s``.
         """
+        place = place_of(to)
         await self.open()
-        where, elements = _place(to)
-        moved = self._partition_of(to, topic) if isinstance(to, MessageId) and to not in (EARLIEST, LATEST) else None
+        where, elements = _ask(place)
+        one = isinstance(place, MessageId) and place not in (EARLIEST, LATEST)
+        moved = self._partition_of(place, topic) if isinstance(place, MessageId) and one else None
         members = self.members if moved is None else [moved]
         task = self.run(self._seek(members, where, elements), "seek")
         await self.asking(together([asyncio.shield(task)]))
@@ -489,15 +491,11 @@ class Consumer(Intake):
         return self.options.create
 
 
-def _place(to: SeekTo) -> tuple[MessageId | int, tuple[int, ...]]:
+def _ask(to: MessageId | datetime | Literal["earliest", "latest"]) -> tuple[MessageId | int, tuple[int, ...]]:
     """Return the position for SEEK, and the words of the elements of its batch that are delivered."""
     if isinstance(to, datetime):
-        if to.tzinfo is None:
-            raise ValueError(f"{to.isoformat()} has no time zone")
         return max(0, int(to.timestamp() * 1000)), ()
     if isinstance(to, str):
-        if to not in ("earliest", "latest"):
-            raise ValueError(f"{to!r} is not a position: use earliest, latest, a time or a message id")
         return (EARLIEST if to == "earliest" else LATEST), ()
     if to.batch_index <= 0:
         return to, ()

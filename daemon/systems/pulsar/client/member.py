@@ -118,7 +118,9 @@ class Member(RoutedConsumer):
         self._lost = asyncio.Event()
         self._lost.set()
         self._there = asyncio.Event()  # subscribed, and not being closed
+        self._left: asyncio.Future[None] = self._loop.create_future()  # ``keep`` has ended
         self._turn = asyncio.Lock()  # subscribing, seeking, leaving: one at a time
+        self._trouble = ""  # the last error of a subscribe, for messages
         self._soon = False
         self._asked: list[_Receipt] = []  # receipts for acks that are not sent yet
         self._waiting: dict[int, list[_Receipt]] = {}  # by request id
@@ -177,6 +179,21 @@ class Member(RoutedConsumer):
 
     async def keep(self) -> None:
         """Subscribe, and again after each loss, until cancelled or refused for good."""
+        try:
+            await self._keep()
+        except Exception as exc:  # a bug, which the host reports
+            self._trouble = f": {type(exc).__name__}: {exc}"
+            raise
+        finally:
+            if not self.first.done():
+                self.first.set_exception(self._not_read())
+                self.first.exception()
+            self._left.set_result(None)
+
+    def _not_read(self) -> FastwireError:
+        return FastwireError(f"{self.topic} is not read any more{self._trouble}")
+
+    async def _keep(self) -> None:
         deadline = self._loop.time() + self._host.patience_s
         while True:
             await self._lost.wait()
@@ -190,11 +207,13 @@ class Member(RoutedConsumer):
                     self.first.set_exception(exc.with_traceback(None))
                     self.first.exception()  # ``open`` raises it; without a caller it must not be reported
                     return
+                self._trouble = f": {exc}"
                 if self._backoff.telling:
                     log.warning("cannot subscribe, trying again", topic=str(self.topic), error=str(exc))
                 await asyncio.sleep(delay)
                 continue
             self._backoff.reset()
+            self._trouble = ""
             if not self.first.done():
                 self.first.set_result(None)
             await self._lost.wait()
@@ -270,9 +289,26 @@ class Member(RoutedConsumer):
         self._there.clear()
         await super()._close()
 
-    async def there(self) -> None:
-        """Wait until the consumer is subscribed."""
-        await self._there.wait()
+    async def there(self, deadline: float | None = None) -> None:
+        """Wait until the consumer is subscribed.
+
+        Raises FastwireError if it is not kept subscribed any more, LinkLost at ``deadline``, by default after
+        ``operation_timeout_s``.
+        """
+        patience = self._host.settings.operation_timeout_s
+        deadline = self._loop.time() + patience if deadline is None else deadline
+        while not self._there.is_set():
+            if self._left.done():
+                raise self._not_read()
+            if self._loop.time() >= deadline:
+                raise LinkLost(f"{self.topic}: not subscribed within {patience:g} s{self._trouble}")
+            waiting = self._loop.create_task(self._there.wait())
+            try:
+                await asyncio.wait(
+                    (waiting, self._left), timeout=deadline - self._loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                waiting.cancel()
 
     async def rejoin(self, moved: Callable[[], None] | None = None) -> None:
         """Close the consumer, call ``moved``, and let ``keep`` subscribe again.
@@ -302,16 +338,11 @@ class Member(RoutedConsumer):
     async def ask(self, request: Callable[[Link], Any]) -> Any:
         """Await ``request(link)``, again on the next connection if this one is lost meanwhile.
 
-        Raises BrokerError for a refusal, and LinkLost without a connection for ``operation_timeout_s``.
+        Raises BrokerError for a refusal, FastwireError as ``there``.
         """
         deadline = self._loop.time() + self._host.settings.operation_timeout_s
         while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._there.wait()
-            except TimeoutError:
-                patience = self._host.settings.operation_timeout_s
-                raise LinkLost(f"{self.topic}: no connection within {patience:g} s") from None
+            await self.there(deadline)
             link = self.link
             assert link is not None  # it is there together with the subscription
             try:

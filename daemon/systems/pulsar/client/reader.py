@@ -3,9 +3,9 @@
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Literal, Self
 
@@ -25,12 +25,13 @@ from ..link import Link
 from ..settings import ClientSettings
 from .intake import MOST_ELEMENTS, Intake, together
 from .member import Member
+from .places import Places, places_of
 
-__all__ = ["ReadFrom", "Reader"]
+__all__ = ["Reader"]
 
 WINDOW = 1000
 
-ReadFrom = MessageId | datetime | timedelta | Literal["earliest", "latest"] | Mapping[str, MessageId]
+_Start = MessageId | datetime | Literal["earliest", "latest"] | dict[str, MessageId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,12 @@ _BEGINNING = _Place(PULSAR_EARLIEST, PULSAR_EARLIEST)
 class Reader(Intake):
     """Reads the chunks of topics from a start position: ``async for chunk in reader``.
 
-    ``start`` is ``"earliest"``, ``"latest"``, a time with a time zone, a ``timedelta`` before now, a message id of a
-    topic with one partition, or such ids by the partition's name. Times are rounded down to a second. Reading begins
-    after a message id, or with ``inclusive`` at the message itself; ``"latest"`` with ``inclusive`` begins at the last
-    message. After a lost connection reading continues at its position. A reader does not keep the broker from deleting
-    unread data: that takes retention, or a subscription.
+    ``start`` is ``"earliest"``, ``"latest"``, a time with a time zone, a ``timedelta`` before now, a message of a topic
+    with one partition, or messages by the partition's name. A message is given by its id, by what ``send`` has returned
+    for it, or by the position of its entry. Times are rounded down to a second. Reading begins after the message, or
+    with ``inclusive`` at the message itself; ``"latest"`` with ``inclusive`` begins at the last message. Everything
+    else raises ValueError. After a lost connection reading continues at its position. A reader does not keep the broker
+    from deleting unread data: that takes retention, or a subscription.
     """
 
     ordered = True
@@ -66,7 +68,7 @@ class Reader(Intake):
         settings: ClientSettings,
         pool: Pool,
         topics: Iterable[str | Topic],
-        start: ReadFrom = "latest",
+        start: Places = "latest",
         *,
         pattern: TopicPattern | None = None,
         inclusive: bool = False,
@@ -85,7 +87,7 @@ class Reader(Intake):
             patience_s=patience_s,
             partition_poll_s=partition_poll_s,
         )
-        self._start = _checked(start)
+        self._start = places_of(start)
         self._inclusive = inclusive
         self._name = name or secrets.token_hex(5)
         self._compacted = read_compacted
@@ -175,15 +177,18 @@ class Reader(Intake):
         floor = PULSAR_EARLIEST if place is None or place.floor is None else place.floor
         return last.entry >= 0 and max(floor, self._taken.get(member.number, floor)) < last.position
 
-    async def seek(self, start: ReadFrom, *, inclusive: bool | None = None) -> None:
+    async def seek(self, start: Places, *, inclusive: bool | None = None) -> None:
         """Continue at another position in all partitions; see ``start``. Chunks that were not taken are dropped.
 
-        Reading begins at a message id itself unless ``inclusive`` is false. Raises ValueError for an invalid start.
+        Reading begins at a message itself unless ``inclusive`` is false. Raises ValueError for an invalid start, and
+        LinkLost if a partition is not read within ``operation_timeout_s``; it is read from there once it can be.
         """
-        checked = _checked(start)
+        checked = places_of(start)
         if inclusive is None:
-            inclusive = isinstance(start, MessageId | Mapping) and start != LATEST
+            inclusive = isinstance(checked, MessageId | dict) and checked != LATEST
         await self.open()
+        if problem := self._problem(checked, self.members):
+            raise ValueError(problem)
         self._start, self._inclusive = checked, inclusive
         for member in self.members:
             member.late = False
@@ -221,11 +226,16 @@ class Reader(Intake):
         """See ``Intake.added``."""
         if member.late:
             return  # it is read from its beginning
-        start = self._start
+        if problem := self._problem(self._start, (member,)):
+            raise ConfigurationRefused(problem)
+
+    def _problem(self, start: _Start, members: Iterable[Member]) -> str:
+        """Return why a start is not valid for ``members``; "" if it is."""
         here = isinstance(start, MessageId) and start not in (EARLIEST, LATEST)
-        if (here and len(self.members) > 1) or (isinstance(start, Mapping) and str(member.topic) not in start):
-            text = f"a message id belongs to one partition: give ids by partition name, such as {member.topic}"
-            raise ConfigurationRefused(text)
+        for member in members:
+            if (here and len(self.members) > 1) or (isinstance(start, dict) and str(member.topic) not in start):
+                return f"a message id belongs to one partition: give ids by partition name, such as {member.topic}"
+        return ""
 
     def prepare(self, member: Member) -> SubscribeRequest:
         """See ``Host.prepare``: begin at the received position, or at the start."""
@@ -260,7 +270,7 @@ class Reader(Intake):
 
     def _begin(self, member: Member) -> _Place:
         start = self._start
-        if isinstance(start, Mapping):
+        if isinstance(start, dict):
             start = start[str(member.topic)]
         if member.late or start in ("earliest", EARLIEST):
             return _BEGINNING
@@ -283,14 +293,3 @@ class Reader(Intake):
             words = words_of((1 << MOST_ELEMENTS) - (1 << first))
             self.slots.narrow(member.number, start.ledger, start.entry, words)
         return _Place(start.position, start.before)
-
-
-def _checked(start: ReadFrom) -> ReadFrom:
-    """Return ``start`` in a form that does not depend on the current time. Raises ValueError."""
-    if isinstance(start, timedelta):
-        return datetime.now(UTC) - start
-    if isinstance(start, datetime) and start.tzinfo is None:
-        raise ValueError(f"{start.isoformat()} has no time zone")
-    if isinstance(start, str) and start not in ("earliest", "latest"):
-        raise ValueError(f"{start!r} is not a start: use earliest, latest, a time, a timedelta or a message id")
-    return start

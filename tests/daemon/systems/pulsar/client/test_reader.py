@@ -130,7 +130,7 @@ async def test_places_that_are_not_clear() -> None:
             await client.read("t-partition-7", "earliest").open()
         with pytest.raises(ValueError, match="has no time zone"):
             client.read("t", datetime(2024, 1, 1))  # noqa: DTZ001
-        with pytest.raises(ValueError, match="is not a start"):
+        with pytest.raises(ValueError, match="is not a place in a topic"):
             client.read("t", "soon")  # type: ignore[arg-type]
         broker.append("t-partition-0", entries(0, 2))
         ledger, place, _ = broker.positions("t-partition-0")[0]
