@@ -212,7 +212,7 @@ def _connection(name: str, connection: Connection) -> list[CheckResult]:
 
 def _job(name: str, job: SparkConfig) -> list[CheckResult]:
     """Check a job without Spark; `fastwire-consume spark --dry-run` checks the rest."""
-    promise = "exactly once: rows and the number of the batch are one commit"
+    promise = "exactly once: rows and the positions of the batch are one commit"
     results = [CheckResult(name, "promise", True, promise)]
     if isinstance(job.source, SparkBrokers):
         results += _connection(name, job.source)

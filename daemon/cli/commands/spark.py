@@ -1,5 +1,6 @@
 """The command ``spark``: runs the Spark jobs of a configuration, or tries them."""
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +44,10 @@ def spark(
         settings[key] = value
     configure(level="debug" if verbose else "info")
     session = open_session(settings, master)
-    session.sparkContext.setLogLevel("INFO" if verbose else "ERROR")
+    # What ends a query is told by the job, in one line: Spark and its bridge to Python would tell it with their frames.
+    session.sparkContext.setLogLevel("INFO" if verbose else "OFF")
+    if not verbose:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         if dry_run is None:
             raise typer.Exit(run_jobs(session, loaded, list(jobs)))

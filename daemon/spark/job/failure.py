@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["cause", "is_passing"]
+__all__ = ["cause", "details", "is_passing"]
 
 _MOST = 2000
 # Spark gives its Python processes ten seconds to start, and a busy machine may not.
@@ -11,11 +11,16 @@ _PASSING = (
     "Python worker exited unexpectedly",
     "CANNOT_OPEN_SOCKET",
 )
+# What follows the reason in the texts of Spark's exceptions.
+_BEHIND = re.compile(r"\n(?:\s+at |\s*===|\s*Driver stacktrace|\s*JVM stacktrace).*", re.DOTALL)
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*): (.+)")
 
 
 def cause(exc: BaseException) -> str:
-    """Return type and message of the first Python exception, in any process, or of ``exc`` if there is none."""
+    """Return type and message, on one line, of the first Python exception in any process.
+
+    Without one they are those of ``exc``, without plans and the frames of Java.
+    """
     text = str(exc)
     _, trace, rest = text.partition("Traceback (most recent call last):\n")
     if trace:
@@ -24,7 +29,13 @@ def cause(exc: BaseException) -> str:
                 if found := _RAISED.fullmatch(line):
                     return f"{found[1]}: {found[2]}"[:_MOST]
                 break
-    return f"{type(exc).__name__}: {text}"[:_MOST]
+    return f"{type(exc).__name__}: {' '.join(_BEHIND.sub('', text).split())}"[:_MOST]
+
+
+def details(exc: BaseException) -> str:
+    """Return what Spark says beside the cause; "" if Python has raised the exception in the first place."""
+    text = str(exc)
+    return "" if "Traceback (most recent call last):" in text or not _BEHIND.search(text) else text
 
 
 def is_passing(exc: BaseException) -> bool:

@@ -15,7 +15,7 @@ from ...runtime.errors import ConfigurationRefused, DatasetError
 from ...runtime.logs import get_logger
 from ..source.offsets import behind
 from .checkpoint import drop_unplanned_state, read_origin
-from .failure import cause, is_passing
+from .failure import cause, details, is_passing
 from .output import BatchCounts, Output, make_output
 from .plan import plan_job
 from .source import batches_of, by_files, stream_rows
@@ -240,7 +240,8 @@ class RunningJob:
 def figures(progress: Any, counts: BatchCounts, stateful: bool, now: float) -> dict[str, Any]:
     """Return the figures of a batch: rows in, out, bad, duplicate and late.
 
-    ``lag_seconds`` is the age of its newest record, ``behind`` the number of partitions with records after it.
+    ``lag_seconds`` is the age of its newest record, ``behind`` the number of partitions with records after it, and
+    ``records_behind`` that of those records, where a system numbers them.
     """
     # Spark counts files where tasks read them. Only what has a state drops rows between input and output.
     rows_in = progress["numInputRows"] if stateful else counts.rows_out + counts.bad
@@ -250,8 +251,10 @@ def figures(progress: Any, counts: BatchCounts, stateful: bool, now: float) -> d
     fields["late"] = sum(each["numRowsDroppedByWatermark"] for each in operators)
     fields["duplicates"] = sum(dict(each["customMetrics"]).get("numDroppedDuplicateRows", 0) for each in operators)
     for source in progress["sources"]:
-        if (count := behind(source["endOffset"], source["latestOffset"])) is not None:
-            fields["behind"] = count
+        if (lag := behind(source["endOffset"], source["latestOffset"])) is not None:
+            fields["behind"] = lag.partitions
+            if lag.records is not None:
+                fields["records_behind"] = lag.records
     if counts.newest_us is not None:
         fields["lag_seconds"] = round(now - counts.newest_us / 1e6, 1)
     fields["seconds"] = dict(progress["durationMs"])["triggerExecution"] / 1000
@@ -288,6 +291,8 @@ def run_jobs(session: Any, config: Config, names: Sequence[str] = ()) -> int:
             raise exc
         assert exc is not None
         _log.error("query failed", job=job.name, error=cause(exc))
+        if more := details(exc):
+            _log.error("Spark's own words", job=job.name, details=more)
     return 1 if failed else 0
 
 

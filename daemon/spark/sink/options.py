@@ -11,6 +11,7 @@ from ...config.connection import connection_model
 from ...config.text import nearest
 from ...systems.registry import system_named
 from ...systems.writer import WriteOptions
+from ..source.dialects import elsewhere_hint
 from ..source.dotted import in_table, keys_of_tables
 from ..source.values import one_of, text, whole
 
@@ -95,7 +96,8 @@ def _values(
             except ValueError as exc:
                 problems.append(Problem("", lower[name], str(exc)))
         elif name not in _OF_SPARK and not in_table(name):
-            problems.append(Problem("", name, f"is not an option for writing{nearest(name, known)}"))
+            hint = elsewhere_hint(name) or nearest(name, known)
+            problems.append(Problem("", name, f"is not an option for writing{hint}"))
     return values, problems
 
 

@@ -6,6 +6,8 @@ keeps the options as they were given and nothing else that ``read`` needs; conne
 """
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -54,6 +56,14 @@ KNOWS_LIMITS = ReadMaxRows is not None  # Spark 4.2 and later
 COMMIT_AGAIN_S = 10.0  # after one that failed, before the same is tried again
 
 logger = logging.getLogger("fastwire.spark")
+
+
+_SHOWN = 10  # partitions in a message
+
+
+def _some(partitions: Sequence[QueryPartition]) -> str:
+    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+    return ", ".join(map(str, partitions[:_SHOWN])) + more
 
 
 class RangePartition(InputPartition):
@@ -110,10 +120,24 @@ class _Reader:
         missing |= {str(each) for each in partitions if each not in broker.heads(partitions)}
         if missing:
             raise FastwireError(f"{', '.join(sorted(missing))}: there is no such topic")
+        if not partitions:
+            logger.warning("subscribePattern %s matches no topic now", self._given.get("subscribePattern"))
         return partitions
 
     def _resolve(self, where: Where, partitions: Sequence[QueryPartition]) -> dict[QueryPartition, Position]:
-        """Return the present positions for ``where``, of partitions that exist."""
+        """Return the present positions for ``where``, of partitions that exist.
+
+        Raises FastwireError if it names partitions that are not read, and if it names some of those of a stream: a
+        stream begins at the end by default, which would skip what is in the others.
+        """
+        named = {*(where.positions or ()), *(where.times or ())}
+        if self._streaming and named and (unnamed := sorted(set(partitions) - named)):
+            option = "startingOffsets" if where.times is None else "startingOffsetsByTimestamp"
+            rule = "-2 is the earliest, -1 the latest" if where.times is None else "0 is the earliest"
+            raise FastwireError(
+                f"{option} does not name {_some(unnamed)}: a stream has to know where each partition begins. Name them "
+                f"({rule})"
+            )
         broker = self._broker
         heads = broker.heads(partitions)
         found: dict[QueryPartition, Position] = {}
@@ -135,9 +159,8 @@ class _Reader:
                 found[partition] = heads[partition] if at == "latest" else at
         if first:
             found |= broker.beginnings(first)
-        named = {*(where.positions or ()), *(where.times or ())} - set(partitions)
-        if named:
-            raise FastwireError(f"{', '.join(map(str, sorted(named)))}: named by an option, and not read by this query")
+        if others := sorted(named - set(partitions)):
+            raise FastwireError(f"{_some(others)}: named by an option, and not read by this query")
         return found
 
     def _no_record_that_young(self, where: Where, partition: QueryPartition, time_ms: int) -> str:
@@ -470,3 +493,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Close the connections. Spark does not always call this, and nothing depends on it."""
         if self._open is not None:
             self._open.close()
+            self._open = None
+        if isinstance(sys.exc_info()[1], EOFError) and "pyspark.daemon" in sys.modules:
+            # Spark has closed the pipe to this process of its own, because the query has ended. Its process would write
+            # the EOFError into the pipe, and the failure of that on stderr.
+            os._exit(0)

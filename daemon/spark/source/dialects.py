@@ -12,7 +12,7 @@ from fastwire.systems import SYSTEMS, grammar_of, package_of
 from ...config import ConfigError, Problem
 from ...config.connection import connection_model
 
-__all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of", "option_elsewhere"]
+__all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of", "elsewhere_hint", "likely_dialect", "option_elsewhere"]
 
 EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
 
@@ -45,7 +45,7 @@ class Dialect:
     """The option for the amount that a reader requests ahead."""
     instead: Mapping[str, str] = field(default_factory=dict)
     """The options that this system does not have, each with the equivalent one, or "": those that systems share, and
-    those that Spark's own source has."""
+    those that other sources of Spark have, which may end with a dot for all that begin so."""
 
 
 def dialect_of(url: str) -> Dialect:
@@ -66,15 +66,49 @@ def _dialect(name: str) -> Dialect:
     return dialect
 
 
+def _dialects() -> list[Dialect]:
+    return [_dialect(name) for name in SYSTEMS if not connection_model(name).unranged]
+
+
+def likely_dialect(given: Mapping[str, str]) -> Dialect:
+    """Return the dialect for the option servers among ``given``, by names in lower case.
+
+    Without it that of the system whose own words are among them; the others are mistakes to be named. Raises as
+    ``dialect_of``.
+    """
+    if "servers" not in given:
+        for dialect in _dialects():
+            if any(name.lower() in given for name in dialect.only) or any(_stands(dialect, name) for name in given):
+                return dialect
+    return dialect_of(given.get("servers", ""))
+
+
+def _stands(dialect: Dialect, lower: str) -> str | None:
+    """Return the key of ``instead`` for an option, by its name in lower case."""
+    names = {name.lower(): name for name in dialect.instead}
+    if lower in names:
+        return names[lower]
+    return next((name for name in dialect.instead if name.endswith(".") and lower.startswith(name)), None)
+
+
+def elsewhere_hint(lower: str) -> str:
+    """Return what to use instead of an option of another source or sink of Spark; "" for an unknown name."""
+    for dialect in _dialects():
+        if (name := _stands(dialect, lower)) and (equivalent := dialect.instead[name]):
+            return f", which has {equivalent} instead"
+    return ""
+
+
 def option_elsewhere(dialect: Dialect, lower: str) -> tuple[str, str] | None:
     """Return the option that ``dialect`` does not have, by its name in lower case, and the equivalent one or "".
 
     The result is None for a name that no system has.
     """
-    for name, equivalent in dialect.instead.items():
-        if name.lower() == lower:
-            return name, equivalent
-    for other in (_dialect(name) for name in SYSTEMS if not connection_model(name).unranged):
+    if name := _stands(dialect, lower):
+        return (lower if name.endswith(".") else name), dialect.instead[name]
+    for other in _dialects():
+        if name := _stands(other, lower):
+            return (lower if name.endswith(".") else name), other.instead[name]
         for name in other.only:
             if name.lower() == lower:
                 roles = {other.group: dialect.group, other.prefix: dialect.prefix, other.ahead: dialect.ahead}

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastwire.errors import FastwireError
-from fastwire.position import Position, format_position, parse_position
+from fastwire.position import Position, format_position, parse_position, positions_of
 
 from .ranges import QueryPartition
 
-__all__ = ["OffsetError", "Offsets", "Positions", "behind", "read_offsets"]
+__all__ = ["Lag", "OffsetError", "Offsets", "Positions", "behind", "read_offsets"]
 
 VERSION = 1
 
@@ -85,8 +85,16 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
         raise OffsetError(f"the offset in the checkpoint cannot be understood: {exc}") from None
 
 
-def behind(end: str | None, latest: str | None) -> int | None:
-    """Return the number of partitions that continue after ``end`` in ``latest``; None for texts of another source."""
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a query is behind: partitions that continue, and records, None of systems that do not number them."""
+
+    partitions: int
+    records: int | None
+
+
+def behind(end: str | None, latest: str | None) -> Lag | None:
+    """Return how far ``end`` is behind ``latest``; None for texts of another source."""
     try:
         parsed: list[dict[str, Any] | None] = [json.loads(text) for text in (end, latest) if text]
     except ValueError:
@@ -94,8 +102,13 @@ def behind(end: str | None, latest: str | None) -> int | None:
     documents = [each for each in parsed if each is not None and "sys" in each]
     if len(documents) < 2:
         return None  # a reader that has not been asked yet says null
-    ended, known = (read_offsets(each, each["sys"]).positions for each in documents)
-    return sum(partition not in ended or ended[partition] < position for partition, position in known.items())
+    system = documents[0]["sys"]
+    ended, known = (read_offsets(each, system).positions for each in documents)
+    positions = positions_of(system)
+    late = [each for each, head in known.items() if each not in ended or positions.precedes(ended[each], head)]
+    numbered = positions.number_columns == ("offset",)
+    records = sum(known[each].a - ended[each].a for each in late if each in ended) if numbered else None
+    return Lag(len(late), records)
 
 
 def _table(system: str, positions: Positions) -> dict[str, dict[str, str]]:

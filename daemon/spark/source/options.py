@@ -11,7 +11,7 @@ from fastwire.systems import row_of
 from ...config import ConfigError, Connection, Problem, parse_connection, parse_duration
 from ...config.connection import connection_model
 from ...config.text import nearest
-from .dialects import EARLIEST, LATEST, Dialect, dialect_of, option_elsewhere
+from .dialects import EARLIEST, LATEST, Dialect, likely_dialect, option_elsewhere
 from .dotted import in_table, keys_of_tables
 from .ranges import QueryPartition
 from .rows import default_columns
@@ -213,7 +213,7 @@ class _Reading:
 
     def __init__(self, given: Mapping[str, str], streaming: bool) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
-        self._dialect = dialect_of(self._given.get("servers", ""))
+        self._dialect = likely_dialect(self._given)
         self._streaming = streaming
         self._problems: list[Problem] = []
         self._values: dict[str, Any] = {}

@@ -51,7 +51,7 @@ spark.orders
   once     by order_id, within 1h of the first
   into     {tmp_path}/table/date=… (parquet), dead letters into {tmp_path}/bad
   runs     every 30s
-  promise  exactly once: rows and the number of the batch are one commit
+  promise  exactly once: rows and the positions of the batch are one commit
   schema   {tmp_path}/orders.ddl
 the configuration is valid (--connect also checks the brokers)
 """
@@ -84,7 +84,7 @@ spark.orders
            the brokers do not know the job's progress: only retention keeps unread records
   into     {tmp_path}/table (parquet), dead letters into {tmp_path}/bad
   runs     when started, until all is read
-  promise  exactly once: rows and the number of the batch are one commit
+  promise  exactly once: rows and the positions of the batch are one commit
   auth     token found
 the configuration is valid (--connect also checks the brokers)
 """
@@ -230,7 +230,7 @@ def test_what_is_passed_on(run: Run, config: Path, monkeypatch: pytest.MonkeyPat
     assert run("spark", config, "--conf", "a.b=c=d", "--master", "local[1]")[0] == code
     assert asked == {"settings": {"a.b": "c=d"}, "master": "local[1]", "names": ["orders"]}
     assert session.stopped
-    assert session.level == "ERROR"
+    assert session.level == "OFF"
 
 
 def test_commands_find_the_object_store_of_a_job(

@@ -37,12 +37,19 @@ DIALECT = Dialect(
     options={"isolation": "isolationLevel", "client_id": "clientId", "rack": "clientRack"},
     ahead="fetchMaxBytes",
     instead={
-        # As in Spark's own source.
+        # As in Spark's own source, and as its settings are called elsewhere.
         "kafka.bootstrap.servers": "servers",
+        "bootstrap.servers": "servers",
+        "group.id": "groupId",
         "kafka.group.id": "groupId",
         "kafka.client.id": "clientId",
         "kafka.client.rack": "clientRack",
         "kafka.isolation.level": "isolationLevel",
+        "kafka.security.protocol": "servers (kafka:// or kafka+ssl://)",
+        "kafka.sasl.mechanism": "auth.mechanism",
+        "kafka.sasl.": "auth.username, auth.password_file … (docs/spark.md)",
+        "kafka.ssl.": "tls.ca_file … (docs/spark.md)",
+        "kafka.": "",
         "kafkaConsumer.pollTimeoutMs": "pollTimeoutMs",
     },
 )

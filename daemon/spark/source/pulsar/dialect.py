@@ -34,4 +34,15 @@ DIALECT = Dialect(
     only={"subscription": text, "subscriptionPrefix": text, "receiverQueueSize": whole(1), "listener": text},
     options={"listener": "listener"},
     ahead="receiverQueueSize",
+    instead={
+        # As in StreamNative's connector.
+        "service.url": "servers",
+        "admin.url": "servers",
+        "topic": "subscribe",
+        "topics": "subscribe",
+        "topicsPattern": "subscribePattern",
+        "predefinedSubscription": "subscription",
+        "pulsar.client.": "auth.token_file, tls.ca_file … (docs/spark.md)",
+        "pulsar.reader.": "",
+    },
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire_daemon.spark.job.failure import cause, is_passing
+from fastwire_daemon.spark.job.failure import cause, details, is_passing
 from tests.spark.session import started
 
 IN_DRIVER = """\
@@ -14,6 +14,12 @@ Traceback (most recent call last):
 fastwire.errors.FastwireError: orders: there is no such topic
  SQLSTATE: 38000
 === Streaming Query ===
+"""
+IN_JAVA = """\
+[STREAM_FAILED] Query [id = 1] terminated: No space left on device SQLSTATE: XXKST
+=== Streaming Query ===
+Current Committed Offsets: {}
+\tat java.lang.Thread
 """
 CHAINED = """\
 Job aborted: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -34,13 +40,22 @@ ValueError: second
     [
         (IN_DRIVER, "FastwireError: orders: there is no such topic"),
         (CHAINED, "KeyError: 'x'"),
-        ("[CANNOT] do: that\n\tat java", "RuntimeError: [CANNOT] do: that\n\tat java"),
-        ("x: Traceback (most recent call last):\nKeyboardInterrupt\n", None),
-        ("Traceback (most recent call last):\n  File", None),
+        ("[CANNOT] do: that\n\tat java", "RuntimeError: [CANNOT] do: that"),
+        (IN_JAVA, "RuntimeError: [STREAM_FAILED] Query [id = 1] terminated: No space left on device SQLSTATE: XXKST"),
+        (
+            "x: Traceback (most recent call last):\nKeyboardInterrupt\n",
+            "RuntimeError: x: Traceback (most recent call last): KeyboardInterrupt",
+        ),
+        ("Traceback (most recent call last):\n  File", "RuntimeError: Traceback (most recent call last): File"),
     ],
 )
-def test_the_first_cause_is_said(text: str, said: str | None) -> None:
-    assert cause(RuntimeError(text)) == (said or f"RuntimeError: {text}")
+def test_the_first_cause_is_said(text: str, said: str) -> None:
+    assert cause(RuntimeError(text)) == said
+
+
+def test_what_spark_says_of_its_own_failures_is_kept() -> None:
+    assert details(RuntimeError(IN_JAVA)) == IN_JAVA
+    assert details(RuntimeError(IN_DRIVER)) == details(RuntimeError("a cause alone")) == ""
 
 
 def test_what_is_spark_s_own_trouble_passes() -> None:

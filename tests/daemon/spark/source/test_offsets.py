@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fastwire.position import Position
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.spark.source.batchplan import pieces, share
-from fastwire_daemon.spark.source.offsets import OffsetError, Offsets, behind, read_offsets
+from fastwire_daemon.spark.source.offsets import Lag, OffsetError, Offsets, behind, read_offsets
 from fastwire_daemon.spark.source.ranges import QueryPartition
 
 numbers = st.integers(0, (1 << 63) - 1)
@@ -47,8 +47,12 @@ def test_how_many_partitions_are_behind() -> None:
             Offsets("pulsar", {QueryPartition(t, -1): Position(1, b) for t, b in positions.items()}).document()
         )
 
-    assert behind(text(a=1, b=2, c=3), text(a=1, b=5, c=3, d=0)) == 2
-    assert behind(text(a=1), text(a=1)) == 0
+    assert behind(text(a=1, b=2, c=3), text(a=1, b=5, c=3, d=0)) == Lag(2, None)
+    assert behind(text(a=1), text(a=1)) == Lag(0, None)
+    counted = (json.dumps(Offsets("kafka", {QueryPartition("a", 0): Position(end, -1)}).document()) for end in (7, 19))
+    assert behind(*counted) == Lag(1, 12)
+    same = (json.dumps(Offsets("kafka", {QueryPartition("a", 0): Position(7, epoch)}).document()) for epoch in (-1, 3))
+    assert behind(*same) == Lag(0, 0)
     assert behind(text(a=1), None) is None
     assert behind(text(a=1), "null") is None
     assert behind("{'sys': 'pulsar'}", "None") is None

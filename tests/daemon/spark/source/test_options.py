@@ -258,6 +258,32 @@ def test_mistakes_with_kafka(given: dict[str, str], said: str) -> None:
     assert any(said in str(problem) for problem in caught.value.problems), caught.value
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"kafka.bootstrap.servers": "h:9092", "subscribe": "a"},
+            "kafka.bootstrap.servers: is not an option of Kafka, which has servers instead",
+        ),
+        (
+            {"kafka.bootstrap.servers": "h:9092", "subscribe": "a"},
+            'servers: is missing: the brokers, such as "kafka://',
+        ),
+        ({"bootstrap.servers": "h:9092"}, "bootstrap.servers: is not an option of Kafka, which has servers instead"),
+        ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.jaas.config: is not an option of Kafka, which has auth.username"),
+        ({"kafka.ssl.keystore.location": "x"}, "is not an option of Kafka, which has tls.ca_file"),
+        ({"kafka.max.poll.records": "x"}, "kafka.max.poll.records: is not an option of Kafka"),
+        ({"service.url": "pulsar://h"}, "service.url: is not an option of Pulsar, which has servers instead"),
+        ({"predefinedSubscription": "s", "servers": "pulsar://h"}, "which has subscription instead"),
+        ({"kafka.bootstrap.servers": "h", "servers": "pulsar://h"}, "is not an option of Pulsar, which has servers"),
+    ],
+)
+def test_words_of_other_sources(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(given, streaming=True)
+    assert any(said in str(problem) for problem in caught.value.problems), caught.value
+
+
 def test_secrets_are_in_no_message_and_no_text() -> None:
     secrets = {"auth.token": "s3cret\x00", "auth.password": "s3cret2"}
     said = wrong(**secrets)

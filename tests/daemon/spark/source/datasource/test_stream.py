@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
+from fastwire_daemon.spark.source.datasource import StreamReader
 from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.daemon.spark.source.datasource.playing import rows, stream, through_text
 from tests.support.spark_scene import KafkaScene, Scene, Serve, TankScene, serve
@@ -43,6 +46,54 @@ def test_a_stream_begins_at_the_end_unless_told(serving: Serve, query: Any) -> N
         assert not one.plan()
         scene.append(30, 5)
         assert one.go() == list(range(30, 35))
+
+
+def test_a_stream_has_to_know_where_each_partition_begins(serving: Serve) -> None:
+    """Those that are not named would begin at their end: their records would be skipped without a word."""
+    with serving() as scene:
+        scene.create("many", 3)
+        scene.append(0, 3, "many", 1)
+        beginning = scene.text(scene.beginning) if scene.system != "pulsar" else -2
+        one = stream(scene, subscribe="many", startingOffsets=json.dumps({"many": {"1": beginning}}))
+        names = ", ".join(f"{scene.name('many')} partition {index}" for index in (0, 2))
+        with pytest.raises(FastwireError, match=rf"^startingOffsets does not name {names}: a stream has to know"):
+            one.initialOffset()
+        one.stop()
+        whole = stream(scene, subscribe="many", startingOffsets=json.dumps({"many": {"0": -1, "1": -2, "2": -1}}))
+        assert len(whole.initialOffset()["p"][scene.name("many")]) == 3
+        whole.stop()
+
+
+def test_a_stream_has_to_know_the_time_of_each_partition(serving_times: Serve) -> None:
+    with serving_times() as scene:
+        scene.create("many", 2)
+        one = stream(scene, subscribe="many", startingOffsetsByTimestamp='{"many":{"1":1000}}')
+        with pytest.raises(FastwireError, match=r"startingOffsetsByTimestamp does not name .* partition 0: .*0 is the"):
+            one.initialOffset()
+        one.stop()
+
+
+def test_a_pattern_without_a_topic_says_so(serving: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as scene:
+        one = StreamReader({"servers": scene.url, "subscribePattern": "elsewhere.*"})
+        assert one.initialOffset()["p"] == {}
+        one.stop()
+    assert "subscribePattern elsewhere.* matches no topic now" in [record.getMessage() for record in caplog.records]
+
+
+def test_a_process_whose_query_has_ended_ends_in_silence() -> None:
+    """Spark closes its pipe to the process that knows the offsets, whose complaint about that would land on stderr."""
+    script = """
+import pyspark.daemon
+from fastwire_daemon.spark.source.datasource import StreamReader
+reader = StreamReader({"servers": "kafka://127.0.0.1:1", "subscribe": "t"})
+try:
+    raise EOFError
+finally:
+    reader.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_beginning_does_not_move_between_two_questions(serving: Serve, query: Any) -> None:
