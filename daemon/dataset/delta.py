@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
@@ -182,7 +183,8 @@ class DeltaLog:
         with self._translated():
             found = pa.table(table.get_add_actions())
             columns = [found[name].to_pylist() for name in ("path", "size_bytes", "num_records")]
-            return {name: (nbytes, rows) for name, nbytes, rows in zip(*columns, strict=True)}
+            # In the log of the table a path is part of a URL.
+            return {unquote(path): (nbytes, rows) for path, nbytes, rows in zip(*columns, strict=True)}
 
     @contextmanager
     def _committing(self) -> Iterator[DeltaTable]:

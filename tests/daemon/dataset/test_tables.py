@@ -14,13 +14,14 @@ from fastwire.decode.evolution import Column
 from fastwire_daemon.dataset.delta import DeltaLog
 from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.expiry import expire
+from fastwire_daemon.dataset.level import hive_directory
 from fastwire_daemon.dataset.place import storage_at
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.dataset.tableformat import Seen, TableRacedError
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
-from tests.support import rolls, tables
+from tests.support import icebergs, rolls, tables
 
 _COMMIT = STEPS[STEPS.index("files-finished") : STEPS.index("committed") + 1]
 _TYPES = (Column("n", "i", True),)
@@ -426,6 +427,26 @@ def test_verify_finds_a_file_of_the_table_that_is_gone(tmp_path: Path) -> None:
     (tmp_path / "000000000001-0.parquet").unlink()
     (problem,) = verify(tmp_path).problems
     assert (problem.kind, problem.where) == ("missing", "000000000001-0.parquet")
+
+
+@pytest.mark.parametrize("value", ["Bern", "New York", "Zürich", "a%2Fb"])
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_verify_finds_a_file_that_is_gone_from_any_folder(tmp_path: Path, form: str, value: str) -> None:
+    """The log of Delta has the names as parts of URLs, encoded once more."""
+    more = {"catalog": icebergs.catalog(tmp_path)} if form == "iceberg" else {}
+    level = Column("city", "u", True)
+    writer = opened(tmp_path, table=form, levels=("city",), level_types=(level,), **more)
+    directories = [hive_directory([("city", each)], table=True) for each in (value, "other")]
+    files = [tables.stage(writer, [number], directory) for number, directory in enumerate(directories)]
+    writer.commit(files, [rolls.span(-1, 1)])
+    writer.close()
+    report = verify(tmp_path, strict=True)
+    assert report.problems == [] and report.table is not None and report.table.rewritten == 0
+    name = f"{directories[0]}000000000001-0.parquet"
+    (tmp_path / name).unlink()
+    for choice in ({}, {"strict": True}, {"deep": True}):
+        (problem,) = verify(tmp_path, **choice).problems
+        assert (problem.kind, problem.where) == ("missing", name)
 
 
 def test_verify_says_what_is_not_in_the_table_yet(tmp_path: Path) -> None:
