@@ -8,7 +8,7 @@ from fastwire.systems import grammar_of, grammar_without_tls, grammars
 
 from .text import nearest
 
-__all__ = ["HttpAddress", "parse_http_address", "parse_url"]
+__all__ = ["HttpAddress", "host_of", "parse_http_address", "parse_url"]
 
 _SCHEMES = [scheme for grammar in grammars() for scheme in grammar.schemes]
 
@@ -66,3 +66,10 @@ def parse_http_address(text: str) -> HttpAddress | None:
     except ValueError as exc:
         raise ValueError(f'{exc}; an address is "127.0.0.1:8650", "unix:/path" or "" for none') from None
     return HttpAddress(host, port)
+
+
+def host_of(text: str) -> str:
+    """Return the host of the field ``Host`` of a request, without the port and the brackets of IPv6."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]

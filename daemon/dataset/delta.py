@@ -3,7 +3,7 @@
 import errno
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from fastwire.decode.evolution import Column
 
+from ..runtime.outside import waits_for
 from .bucket import REFUSED, StoreAwayError
 from .statistics import statistics_of
 from .storage import Storage
@@ -35,6 +36,8 @@ _HARMLESS = {
 _LOOKED_BACK = 10
 _PLAIN_WRITER, _LISTED_WRITER = 2, 7
 _OF_FIELDS = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "delta.columnMapping.id")
+# The library tries a request for 180 s, and a look or a commit has several.
+_ANSWER_S = 600.0
 _DISK_FULL = {"os error 28": errno.ENOSPC, "os error 122": errno.EDQUOT}
 
 
@@ -205,7 +208,8 @@ class DeltaLog:
     def _translated(self) -> Iterator[None]:
         """Raise errors of the library as those of this class."""
         try:
-            yield
+            with waits_for(f"the Delta table at {self.url}", _ANSWER_S) if "://" in self.url else nullcontext():
+                yield
         except (TableStoppedError, TableRacedError, StoreAwayError, GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as exc:  # the library panics in its own class

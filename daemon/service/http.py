@@ -1,7 +1,7 @@
 """The HTTP server for operators and orchestrators: / /metrics /livez /readyz /status /events.
 
 ``start`` only binds the address. The HTTP framework, which takes as long to load as all modules of fastwire, is loaded
-at the first connection.
+at the first connection. Connections have the limits of :mod:`guard`.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from ..config import HttpAddress
 from ..runtime.logs import get_logger, redact, to_json
 from ..runtime.metrics import CONTENT_TYPE
 from ..runtime.pages import release_library_pages
+from .guard import Guard, is_ours, most_connections
 from .page import page, page_headers
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class HttpServer:
         self._metrics = metrics
         self._listening: asyncio.Server | None = None
         self._protocols: web.Server | None = None
+        self._guard = Guard(most_connections())
         self._ending = asyncio.Event()
         self._streams = 0
 
@@ -106,7 +108,7 @@ class HttpServer:
         """Return the protocol of a new connection."""
         if self._protocols is None:
             self._protocols = self._load()
-        return self._protocols()
+        return self._guard.protocol(self._protocols())
 
     def _load(self) -> "web.Server":
         from aiohttp import web
@@ -162,7 +164,17 @@ class HttpServer:
             "/status": status,
         }
 
+        async def guarded(request: web.BaseRequest) -> web.StreamResponse:
+            transport = request.transport
+            self._guard.begins(transport)
+            try:
+                return await answer(request)
+            finally:
+                self._guard.ends(transport)
+
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            if not is_ours(self._address, request.headers.get("Host")):
+                raise web.HTTPMisdirectedRequest(text="this address is for requests to this machine only\n")
             show = pages.get(request.path)
             if show is None and request.path != "/events":
                 raise web.HTTPNotFound
@@ -180,7 +192,7 @@ class HttpServer:
         # Invalid requests get an error response and no log line: the framework would log a traceback per port scan.
         strangers = logging.getLogger("fastwire.http.strangers")
         strangers.setLevel(logging.CRITICAL)
-        return web.Server(answer, access_log=None, logger=strangers)
+        return web.Server(guarded, access_log=None, logger=strangers)
 
 
 def _require_dead_socket(path: str) -> None:

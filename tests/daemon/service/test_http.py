@@ -216,9 +216,9 @@ async def test_requests_follow_each_other_on_a_connection() -> None:
     async with serving(Provider()) as server:
         text = await said(
             server,
-            "HEAD /livez HTTP/1.1\r\nHost: it\r\n\r\n"
-            "GET /readyz?x=1 HTTP/1.1\r\nHost: it\r\n\r\n"
-            "GET /livez HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n",
+            "HEAD /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            "GET /readyz?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         )
         first, second, third = text.split("HTTP/1.1 200 OK\r\n")[1:]
         assert "Content-Length: 3\r\n" in first
@@ -232,7 +232,7 @@ async def test_requests_follow_each_other_on_a_connection() -> None:
     ("text", "status"),
     [
         ("\x16\x03\x01\r\n\r\n", 400),
-        ("GET /livez HTTP/1.1\r\nHost: it\r\nno field\r\n\r\n", 400),
+        ("GET /livez HTTP/1.1\r\nHost: localhost\r\nno field\r\n\r\n", 400),
         ("GET /other HTTP/1.0\r\n\r\n", 404),
         ("POST /livez HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 405),
     ],
