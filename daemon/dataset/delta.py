@@ -58,6 +58,9 @@ class DeltaLog:
         """Return the type of ``column`` as the log of the table has it."""
         return plain_type(column)
 
+    def begin(self, *, late: bool) -> None:
+        """Do nothing: the table is in the place of the dataset."""
+
     def forget(self) -> None:
         """Read the whole table again at the next look: another one may be in its place."""
         self._table = None

@@ -1,12 +1,6 @@
 """Iceberg as a format of tables: asks a process of its own, which has the library of the format."""
 
-import atexit
-import json
 import os
-import selectors
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,117 +10,35 @@ from uuid import uuid4
 
 from fastwire.decode.evolution import Column
 
+from ..runtime.outside import waits_for
+from .icebergprocess import ANSWER_S, worker_of
 from .storage import Storage
-from .tableformat import AddedFile, Seen, TableRacedError, TableStoppedError
+from .tableformat import AddedFile, Seen, TableStoppedError
 from .tableschema import field, plain_type
 
 __all__ = ["IcebergTable"]
 
-_MAIN = "from fastwire_daemon.dataset.icebergworker import main; main()"
-# The longest time for an answer, in seconds: a start of the process takes some of it. Records land only behind it.
-_PATIENCE = 90.0
-_END_S = 5.0
-
-
-class _Process:
-    """The process with the library: started by the first request, again after its death, and ended with this one."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._rest = b""
-
-    def ask(self, request: Mapping[str, Any]) -> Any:
-        """Return the answer to a request. Raises TableRacedError and TableStoppedError."""
-        with self._guard:
-            process = self._started()
-            try:
-                line = self._exchange(process, json.dumps(request).encode() + b"\n")
-            except BaseException as exc:
-                self._end(kill=True)
-                if isinstance(exc, OSError):
-                    raise TableStoppedError(f"the process that commits to it has ended: {exc}") from exc
-                raise
-        answer = json.loads(line)
-        if "raced" in answer:
-            raise TableRacedError(answer["raced"])
-        if "stopped" in answer:
-            raise TableStoppedError(answer["stopped"])
-        return answer["answer"]
-
-    def end(self) -> None:
-        """End the process after its request."""
-        with self._guard:
-            self._end()
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        process = self._process
-        if process is None or process.poll() is not None:
-            self._end()
-            self._rest = b""
-            # In a group of its own, a Ctrl-C reaches it only through this process.
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-c", _MAIN],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
-        return process
-
-    def _exchange(self, process: "subprocess.Popen[bytes]", request: bytes) -> bytes:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(request)
-        process.stdin.flush()
-        end = time.monotonic() + _PATIENCE
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._rest:
-                if not selector.select(max(0.0, end - time.monotonic())):
-                    raise TimeoutError(f"no answer within {_PATIENCE:.0f} s")
-                piece = os.read(process.stdout.fileno(), 1 << 16)
-                if not piece:
-                    raise OSError(f"exit code {process.wait()}")
-                self._rest += piece
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
-
-    def _end(self, *, kill: bool = False) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None and process.stdout is not None
-        if kill:
-            process.kill()
-        try:
-            process.stdin.close()
-        except OSError:
-            pass
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-
-
-# One for all tables of this process: each takes 100 MiB.
-_PROCESS = _Process()
-atexit.register(_PROCESS.end)
+# A round of requests of a caller that does not wait for the catalog.
+_HASTY_S = 2.0
+_OF_TABLE = ("table", "branch")
 
 
 class IcebergTable:
     """The Iceberg table of the dataset in ``storage`` whose id is ``owner``, in a ``catalog`` (see CatalogConfig).
 
-    Errors of the catalog and of the process are TableStoppedError: they keep no record from landing.
+    Errors of the catalog and of the process are TableStoppedError: they keep no record from landing. A ``hasty`` caller
+    waits for two seconds in each round of requests, and gets TableLateError while an answer is under way.
     """
 
     title = "Iceberg"
     location: str
     """The URL of the dataset that is in the table."""
 
-    def __init__(self, storage: Storage, owner: str, catalog: Mapping[str, str]) -> None:
+    def __init__(self, storage: Storage, owner: str, catalog: Mapping[str, str], *, hasty: bool = False) -> None:
         self.url = catalog["table"]
+        self._hasty = hasty
+        self._until = self._earlier_until = 0.0
+        self._worker = worker_of({name: value for name, value in catalog.items() if name not in _OF_TABLE})
         self.location = _location(storage.root, storage.access)
         place = {"root": storage.root, "location": self.location, "store": dict(storage.access)}
         self._request = {"table": {**catalog, **place}, "owner": owner, "client": uuid4().hex}
@@ -134,6 +46,11 @@ class IcebergTable:
     def type_of(self, column: Column) -> object:
         """Return the type of ``column`` as the process reports it."""
         return plain_type(column, sized=True)
+
+    def begin(self, *, late: bool) -> None:
+        """Begin a round of requests; with ``late`` a request of an earlier round is not waited for."""
+        now = time.monotonic()
+        self._earlier_until, self._until = now if late else now + _HASTY_S, now + _HASTY_S
 
     def forget(self) -> None:
         """Do nothing: each look reads the table from the catalog."""
@@ -182,10 +99,14 @@ class IcebergTable:
         return {path.removeprefix(prefix): (size, rows if known else None) for path, size, rows in found["files"]}
 
     def _ask(self, do: str, **facts: Any) -> Any:
+        if not self._hasty:
+            self._earlier_until = self._until = time.monotonic() + 2 * ANSWER_S
+        most_s = max(0.0, self._until - time.monotonic())
         try:
-            return _PROCESS.ask({**self._request, "do": do, **facts})
+            with waits_for(f"the catalog of the table {self.url}", most_s):
+                return self._worker.ask({**self._request, "do": do, **facts}, self._until, self._earlier_until)
         except TableStoppedError as exc:
-            raise TableStoppedError(f"the Iceberg table {self.url}: {exc}") from exc
+            raise exc.named(f"the Iceberg table {self.url}: {exc}") from exc
 
 
 def _location(root: str, access: Mapping[str, str]) -> str:

@@ -8,9 +8,12 @@ import contextlib
 import json
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -72,6 +75,7 @@ UPTO = "fastwire.upto"
 """Property of a table: the log entry up to which it has the files of the dataset, written with the files."""
 
 _FORMAT = 2
+_END_S = 4.0
 _PRIMITIVES: Mapping[str, PrimitiveType] = {
     "boolean": BooleanType(), "integer": IntegerType(), "long": LongType(), "float": FloatType(),
     "double": DoubleType(), "string": StringType(), "binary": BinaryType(), "date": DateType(),
@@ -400,13 +404,24 @@ def _plain(type_: IcebergType) -> Any:
     return _NAMES.get(type(type_), str(type_))
 
 
+def _read(requests: "SimpleQueue[str | None]") -> None:
+    """Read requests; soon after the end of stdin the process ends, also if a catalog does not answer."""
+    for line in sys.stdin:
+        requests.put(line)
+    requests.put(None)
+    time.sleep(_END_S)
+    os._exit(1)
+
+
 def main() -> None:
     """Answer requests until stdin ends."""
     answers: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     warnings.simplefilter("ignore")
     worker = _Worker()
-    for line in sys.stdin:
+    requests: SimpleQueue[str | None] = SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while (line := requests.get()) is not None:
         try:
             answer = {"answer": worker.answer(json.loads(line))}
         except (CommitFailedException, TableAlreadyExistsError) as exc:

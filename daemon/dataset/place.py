@@ -74,21 +74,29 @@ def publication_of(
     identity: Identity,
     reached: Callable[[str], None],
     catalog: Mapping[str, str] | None = None,
+    *,
+    hasty: bool = False,
 ) -> Publication:
-    """Return the publication of a dataset: by names, or in its table. ``state`` is the checkpoint that was read."""
+    """Return the publication of a dataset: by names, or in its table. ``state`` is the checkpoint that was read.
+
+    With ``hasty`` commits do not wait for a catalog that is slow.
+    """
     if not description.table:
         return Publication(storage, description.extension, reached)
     from .tablepublication import TablePublication
 
-    return TablePublication(storage, description, table_of(storage, description, catalog), state, identity, reached)
+    table = table_of(storage, description, catalog, hasty=hasty)
+    return TablePublication(storage, description, table, state, identity, reached)
 
 
-def table_of(storage: Storage, description: Description, catalog: Mapping[str, str] | None = None) -> PublishedTable:
+def table_of(
+    storage: Storage, description: Description, catalog: Mapping[str, str] | None = None, *, hasty: bool = False
+) -> PublishedTable:
     """Return the table in which a dataset is published; ``catalog`` is by default that of its creation."""
     if description.table == "iceberg":
         from .iceberg import IcebergTable
 
-        return IcebergTable(storage, description.id, catalog or description.catalog)
+        return IcebergTable(storage, description.id, catalog or description.catalog, hasty=hasty)
     from .delta import DeltaLog  # its library takes 60 MiB
 
     return DeltaLog(storage, description.id)

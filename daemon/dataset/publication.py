@@ -16,7 +16,9 @@ class Publication:
     """
 
     stopped = ""
-    """The reason for that, for the user; "" without one."""
+    """The reason why files cannot be published now, for the user; "" without one."""
+    late = False
+    """True while a request of the publishing is under way whose answer was not waited for."""
 
     def __init__(self, storage: Storage, extension: str, reached: Callable[[str], None]) -> None:
         self._storage = storage
@@ -54,6 +56,9 @@ class Publication:
 
     def complete(self) -> None:
         """End the publishing of the entries in hand, as far as it is possible."""
+
+    def finish(self) -> None:
+        """Wait for a request that is under way, for a while."""
 
     def sync(self) -> None:
         """Make all published names durable."""

@@ -17,6 +17,7 @@ __all__ = [
     "AddedFile",
     "PublishedTable",
     "Seen",
+    "TableLateError",
     "TableRacedError",
     "TableStoppedError",
 ]
@@ -34,6 +35,22 @@ EMPTY_TEXTS = frozenset({"iceberg"})
 
 class TableStoppedError(Exception):
     """The table cannot take files now; the text says why, for the user."""
+
+    def named(self, text: str) -> "TableStoppedError":
+        """Return the same error with another text."""
+        return TableStoppedError(text)
+
+
+class TableLateError(TableStoppedError):
+    """The catalog has not answered a request for some ``seconds``, and the caller does not wait: look again soon."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(text)
+
+    def named(self, text: str) -> "TableLateError":
+        """Return the same error with another text."""
+        return TableLateError(text, self.seconds)
 
 
 class TableRacedError(Exception):
@@ -79,6 +96,12 @@ class PublishedTable(Protocol):
 
     def type_of(self, column: Column) -> object:
         """Return the type that the table has for a column, in a form that can be compared and shown."""
+
+    def begin(self, *, late: bool) -> None:
+        """Begin a round of requests: a caller that does not wait gives one round a few seconds.
+
+        With ``late`` a request of an earlier round is under way, and is not waited for.
+        """
 
     def forget(self) -> None:
         """Read the whole table again at the next look: another one may be in its place."""

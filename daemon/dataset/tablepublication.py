@@ -16,7 +16,7 @@ from .identity import Identity
 from .log import LogEntry, entry_name
 from .publication import Publication
 from .storage import Storage
-from .tableformat import AddedFile, PublishedTable, Seen, TableRacedError, TableStoppedError
+from .tableformat import AddedFile, PublishedTable, Seen, TableLateError, TableRacedError, TableStoppedError
 from .tableschema import data_columns, partition_columns, partition_values
 
 __all__ = ["TablePublication", "check_fields"]
@@ -25,6 +25,8 @@ __all__ = ["TablePublication", "check_fields"]
 _MOST_ENTRIES, _MOST_FILES = 64, 2000
 # Each race is lost to a commit of another process, so the table makes progress.
 _MOST_RACES = 100
+# A request without an answer is told after so many seconds, and not waited for at the end.
+_TOLD_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +105,34 @@ class TablePublication(Publication):
             super().publish(number, entry, step, fresh=fresh)
 
     def complete(self) -> None:
-        """Publish all that is in hand, as far as the table takes it; ``stopped`` says why not."""
-        if self._looked and not self.pending and not self.stopped:
-            return
+        """Publish all that is in hand, as far as the table takes it; ``stopped`` says why not.
+
+        Of a catalog that is slow it is ``late`` at first, and ``stopped`` after some seconds.
+        """
+        if not self._looked or self.pending or self.stopped or self.late:
+            self._table.begin(late=self.late)
+            self._try()
+
+    def _try(self) -> None:
+        self.late = False
         try:
             self._catch_up()
             self.stopped = ""
+        except TableLateError as exc:
+            self.late = True
+            if exc.seconds >= _TOLD_S:
+                self.stopped = str(exc)
+            self._age()
         except TableStoppedError as exc:
             self._table.forget()
             self.stopped = str(exc)
             self._age()
+
+    def finish(self) -> None:
+        """Wait for a request that is under way, unless it has taken long already."""
+        while self.late and not self.stopped:
+            self._table.begin(late=False)
+            self._try()
 
     def _age(self) -> None:
         """Note that other processes may have published what is pending, and rewritten the table."""

@@ -6,7 +6,7 @@ The order of the steps is the protocol; DESIGN.md gives the reasons and names th
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from fastwire.decode.evolution import Column, added_types
 from fastwire.decode.program import SchemaError
+from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, OverlapError, Position, Span
 
 from ..runtime.errors import (
@@ -55,7 +56,8 @@ class DatasetWriter:
     * SinkFailedError: the open roll is void; only :meth:`open` and :meth:`close` work now;
     * DatasetError: opening again cannot help.
 
-    ``reached`` is called with each step of ``STEPS``; ``on_full`` and ``stop`` are those of :class:`Patience`.
+    ``reached`` is called with each step of ``STEPS``; ``on_full`` and ``stop`` are those of :class:`Patience`. With
+    ``hasty`` commits do not wait for a catalog that is slow: see ``publishing``.
     """
 
     checkpoint_every = 64
@@ -70,8 +72,10 @@ class DatasetWriter:
         *,
         on_full: Callable[[str | None], None] = lambda message: None,
         stop: threading.Event | None = None,
+        hasty: bool = False,
     ) -> None:
         self._options = options
+        self._hasty = hasty
         self._reached = reached
         self._storage = storage_at(path, medium, on_full, stop)
         self._origin = Origin(self._storage, options)
@@ -136,6 +140,11 @@ class DatasetWriter:
         """The reason why committed files are not published for now; "" without one."""
         return self._publication.stopped
 
+    @property
+    def publishing(self) -> bool:
+        """True while a catalog has not answered yet: :meth:`refresh` looks for its answer."""
+        return self._publication.late
+
     # --- open and close
 
     def open(self) -> Coverage:
@@ -157,6 +166,9 @@ class DatasetWriter:
     def close(self) -> None:
         """Drop the open roll and close the dataset. Errors of the disk are ignored."""
         with self._guard:
+            if not self._broken:
+                with suppress(OSError, FastwireError):
+                    self._publication.finish()
             self._leave()
             while self._void:
                 self._void.pop().release()  # the next process fences it
@@ -357,7 +369,13 @@ class DatasetWriter:
         self._tail = tail_of(self._storage, self._state.number)
         assert self._description is not None
         self._publication = publication_of(
-            self._storage, self._description, self._state, self._identity, self._reached, self._options.catalog
+            self._storage,
+            self._description,
+            self._state,
+            self._identity,
+            self._reached,
+            self._options.catalog,
+            hasty=self._hasty,
         )
         self._follow()
         self._check_whole()

@@ -92,7 +92,7 @@ class DatasetSink:
         self._in_table = bool(options.table)
         self._stop = threading.Event()
         self._full: dict[int, str] = {}
-        self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop)
+        self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop, hasty=True)
         self._decoder = decoder
         prefix = "" if decoder is None else decoder.prefix
         unit, time = time_level(options.partition_by)
@@ -225,6 +225,11 @@ class DatasetSink:
     def unpublished(self) -> str:
         """The reason why committed files are not in the table for now; "" without one."""
         return self._unpublished
+
+    @property
+    def publishing(self) -> bool:
+        """True while the catalog of a table has not answered yet; a refresh looks for its answer."""
+        return self._writer.publishing
 
     def interrupt(self) -> None:
         """End every wait: the calls that wait raise SinkFailedError. Lasts until ``open``."""

@@ -16,6 +16,7 @@ __all__ = ["SinkThread"]
 
 SLOW_S = 10.0  # a call that takes longer is told, also without a known reason
 PUBLISH_AGAIN_S = 60.0  # a table that takes no files is tried again, also without a commit
+PUBLISHING_S = 1.0  # and a catalog that has not answered yet is looked at
 
 _T = TypeVar("_T")
 _Job = tuple[Callable[..., Any], tuple[object, ...], "asyncio.Future[Any]"]
@@ -93,16 +94,24 @@ class SinkThread:
         """See ``LoggedSink``; "" for a sink without a table."""
         return getattr(self.logged, "unpublished", "")
 
+    @property
+    def _again_s(self) -> float | None:
+        """The time between two attempts to publish without a commit, in seconds; None without a need."""
+        if getattr(self.logged, "publishing", False):
+            return PUBLISHING_S
+        return PUBLISH_AGAIN_S if self.unpublished else None
+
     def next_look(self) -> float | None:
         """Return the time until ``publish_again`` may be due, in seconds; None if nothing is unpublished."""
-        return PUBLISH_AGAIN_S if self.unpublished else None
+        return self._again_s
 
     def publish_again(self, now: float) -> bool:
         """Return True now and then while files are unpublished: a refresh of the sink tries them again."""
-        if not self.unpublished or self._unpublished_at is None:
-            self._unpublished_at = now if self.unpublished else None
+        again_s = self._again_s
+        if again_s is None or self._unpublished_at is None:
+            self._unpublished_at = None if again_s is None else now
             return False
-        due = now - self._unpublished_at >= PUBLISH_AGAIN_S
+        due = now - self._unpublished_at >= again_s
         if due:
             self._unpublished_at = None
         return due

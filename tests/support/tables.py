@@ -26,10 +26,15 @@ __all__ = ["assert_landed", "land", "numbers", "rows_by_duckdb", "stage", "stage
 
 
 def writer(
-    path: Path, reached: Callable[[str], None] = lambda step: None, medium: Disk | Bucket | None = None, **changes: Any
+    path: Path,
+    reached: Callable[[str], None] = lambda step: None,
+    medium: Disk | Bucket | None = None,
+    *,
+    hasty: bool = False,
+    **changes: Any,
 ) -> DatasetWriter:
     settings = {"columns": ("value", "offset"), "extension": "parquet", "table": "delta"} | changes
-    return DatasetWriter(path, rolls.options(**settings), medium, reached)
+    return DatasetWriter(path, rolls.options(**settings), medium, reached, hasty=hasty)
 
 
 def stage(writer: DatasetWriter, numbers: Sequence[int], directory: str = "", **more: pa.Array) -> StagedFile:

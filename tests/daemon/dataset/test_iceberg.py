@@ -2,10 +2,12 @@
 
 import json
 import os
+import select
 import shutil
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +19,9 @@ from pyiceberg.table.locations import SimpleLocationProvider
 from pyiceberg.types import LongType, NestedField, StringType
 
 from fastwire.decode.evolution import Column
-from fastwire_daemon.dataset import iceberg
+from fastwire_daemon.dataset import iceberg, icebergprocess, tablepublication
 from fastwire_daemon.dataset.iceberg import IcebergTable
+from fastwire_daemon.dataset.icebergprocess import Worker, worker_of
 from fastwire_daemon.dataset.place import storage_at
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.dataset.tableformat import TableRacedError
@@ -48,11 +51,23 @@ def noted(path: Path) -> list[str | None]:
     return [each.summary["fastwire.entries"] for each in icebergs.loaded(path).snapshots() if each.summary]
 
 
-def process() -> int:
+def worker(path: Path) -> Worker:
+    """The process that commits."""
+    return worker_of({name: value for name, value in icebergs.catalog(path).items() if name != "table"})
+
+
+def answer_comes(path: Path) -> None:
+    """Wait until the process has answered the request that is under way."""
+    running = worker(path)._process
+    assert running is not None and running.stdout is not None
+    assert select.select([running.stdout], [], [], 60)[0]
+
+
+def process(path: Path) -> int:
     """The number of the process that commits."""
-    running = iceberg._PROCESS._process
-    assert running is not None
-    return running.pid
+    pid = worker(path).pid
+    assert pid is not None
+    return pid
 
 
 def test_the_files_of_a_commit_are_in_the_table(tmp_path: Path) -> None:
@@ -146,13 +161,13 @@ def test_the_process_is_started_again_after_its_death(tmp_path: Path, step: str)
 
     def reached(at: str) -> None:
         if at == step and not dead:
-            dead.append(process())
-            os.kill(process(), signal.SIGKILL)
-            os.waitid(os.P_PID, process(), os.WEXITED | os.WNOWAIT)
+            dead.append(process(tmp_path))
+            os.kill(dead[0], signal.SIGKILL)
+            os.waitid(os.P_PID, dead[0], os.WEXITED | os.WNOWAIT)
 
     writer = icebergs.opened(tmp_path, reached)
     tables.land(writer, -1, 4)
-    assert writer.stopped == "" and process() not in dead
+    assert writer.stopped == "" and process(tmp_path) not in dead
     tables.land(writer, 4, 9)
     icebergs.assert_landed(tmp_path, range(10))
 
@@ -175,6 +190,63 @@ def test_a_catalog_that_is_away_stops_publishing_and_not_landing(tmp_path: Path)
     assert writer.stopped == ""
     icebergs.assert_landed(tmp_path, range(20))
     assert noted(tmp_path) == ["1-1", "2-4"], "several log entries are one commit of the table"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The URL of a catalog that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_catalog_that_never_answers_holds_up_no_landing(
+    tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "_HASTY_S", 0.0)
+    bad = icebergs.writer(
+        tmp_path / "bad", catalog={"type": "rest", "name": "bad", "uri": silent, "table": icebergs.NAME}, hasty=True
+    )
+    good = icebergs.opened(tmp_path / "good")
+    bad.open()
+    for at in range(3):
+        assert rolls.end_of(tables.land(bad, at * 5 - 1, at * 5 + 4)) == at * 5 + 4
+        assert bad.publishing and bad.stopped == ""
+        tables.land(good, at * 5 - 1, at * 5 + 4)
+    icebergs.assert_landed(tmp_path / "good", range(15))
+    # The request is told, given up, and tried again by a new process.
+    monkeypatch.setattr(tablepublication, "_TOLD_S", 0.0)
+    bad.refresh()
+    assert "the Iceberg table shop.orders: its catalog has not answered for" in bad.stopped
+    monkeypatch.setattr(icebergprocess, "ANSWER_S", 0.0)
+    bad.refresh()
+    assert "has not answered within" in bad.stopped and not bad.publishing
+    bad.close()
+    good.close()
+
+
+def test_an_answer_that_nothing_waited_for_is_looked_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg, "_HASTY_S", 0.0)
+    writer = icebergs.opened(tmp_path, hasty=True)
+    tables.land(writer, -1, 4)
+    tables.land(writer, 4, 9)
+    # Each round gets the answer of the one before, and waits for none of its own.
+    for _ in range(600):
+        assert writer.publishing
+        answer_comes(tmp_path)
+        writer.refresh()
+        if not writer.publishing:
+            break
+    icebergs.assert_landed(tmp_path, range(10))
+    tables.land(writer, 9, 14)
+    monkeypatch.setattr(iceberg, "_HASTY_S", 60.0)
+    writer.close()
+    icebergs.assert_landed(tmp_path, range(15))
+
+
+def test_each_catalog_has_a_process_up_to_a_limit() -> None:
+    workers = [worker_of({"type": "sql", "uri": f"sqlite:///nowhere/{number}"}) for number in range(12)]
+    assert len({id(each) for each in workers}) <= icebergprocess.MOST
+    assert worker_of({"type": "sql", "uri": "sqlite:///nowhere/3"}) is workers[3]
 
 
 def test_a_table_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
@@ -232,7 +304,7 @@ def test_a_table_whose_properties_name_code_gets_no_files(
 ) -> None:
     """The code is not even loaded, where the process could find it."""
     (tmp_path / "intruder.py").write_text(f"open({str(tmp_path / 'loaded')!r}, 'x')\nclass Intruder: pass\n")
-    iceberg._PROCESS.end()
+    worker(tmp_path).end()
     with monkeypatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
         writer = icebergs.opened(tmp_path)
