@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -249,6 +249,9 @@ class Span:
     ``rows`` counts the rows of the span, including filtered and diverted ones. A span whose ``start`` equals its
     ``end`` makes a log known. ``held_from`` is set if records between it and ``start`` were received but land later
     with spans of their own (the first chunks of a chunked message); until then they are a hole.
+
+    ``witness`` is what the system knows its atom before ``end`` by (64 bits: an id or a checksum), None without. A
+    later reader compares it with what the broker has there, because another log can have the same positions.
     """
 
     log: Log
@@ -257,6 +260,7 @@ class Span:
     rows: int
     gap: Gap | None = None
     held_from: Position | None = None
+    witness: int | None = field(default=None, compare=False)  # it does not change which atoms these are
 
     @property
     def reach(self) -> Position:
@@ -265,14 +269,24 @@ class Span:
 
 
 class _Line:
-    """The coverage of one log: its start, and disjoint intervals in order, none of them empty, adjacent ones merged."""
+    """The coverage of one log: its start, and disjoint intervals in order, none of them empty, adjacent ones merged.
 
-    __slots__ = ("intervals", "positions", "start")
+    ``witness`` is that of the atom before the end.
+    """
 
-    def __init__(self, positions: Positions, start: Position, intervals: list[tuple[Position, Position]]) -> None:
+    __slots__ = ("intervals", "positions", "start", "witness")
+
+    def __init__(
+        self,
+        positions: Positions,
+        start: Position,
+        intervals: list[tuple[Position, Position]],
+        witness: int | None = None,
+    ) -> None:
         self.positions = positions
         self.start = start
         self.intervals = intervals
+        self.witness = witness
 
     @property
     def end(self) -> Position:
@@ -315,6 +329,15 @@ class Coverage:
         """Return where reading in order continues: the end of the last interval, or the start; None if unknown."""
         line = self._lines.get(log)
         return None if line is None else line.end
+
+    def witness(self, log: Log) -> int | None:
+        """Return the witness of the atom before ``end``, see :class:`Span`; None if it is not known."""
+        line = self._lines.get(log)
+        return None if line is None else line.witness
+
+    def recall(self, log: Log, witness: int) -> None:
+        """Set the witness of a known log, as :meth:`witness` has returned it. Raises KeyError for another log."""
+        self._lines[log].witness = witness
 
     def holes(self, log: Log) -> tuple[tuple[Position, Position], ...]:
         """Return the intervals that have not landed, between the start of the log and the end of its last landed
@@ -372,6 +395,7 @@ class Coverage:
         empty = order(start) == order(reach)
         if line is None:
             self._lines[log] = _Line(positions, start, [] if empty else [(start, reach)])
+            self._lines[log].witness = span.witness if span.gap is None else None
             return
         if empty:
             return
@@ -383,6 +407,8 @@ class Coverage:
                 f"{positions.format(line.end)}"
             )
         self._insert(line, start, reach)
+        if line.end == reach:
+            line.witness = span.witness if span.gap is None else None
 
     def settle(self, log: Log, floor: Position) -> None:
         """Merge everything from the start to ``floor`` into one interval, because the broker holds it as acknowledged.
@@ -401,7 +427,10 @@ class Coverage:
         end = floor
         if kept and order(line.intervals[kept - 1][1]) > top:
             end = line.intervals[kept - 1][1]
+        before = line.end
         line.intervals[:kept] = [(line.start, end)]
+        if line.end != before:
+            line.witness = None
 
     def cut(self, span: Span) -> list[tuple[Position, Position]]:
         """Return the parts of ``span`` that have not landed. Raises ValueError if its positions have no order."""
@@ -425,7 +454,8 @@ class Coverage:
         """Return an independent Coverage of the same value."""
         other = Coverage()
         other._lines = {
-            log: _Line(line.positions, line.start, line.intervals.copy()) for log, line in self._lines.items()
+            log: _Line(line.positions, line.start, line.intervals.copy(), line.witness)
+            for log, line in self._lines.items()
         }
         return other
 
@@ -443,7 +473,7 @@ class Coverage:
         """Return plain dicts and lists, nested by :func:`nest`.
 
         A log is ``[start]`` without an interval, ``[start, end]`` with one that begins at the start, and otherwise
-        ``[start, [after, up to], …]``.
+        ``[start, [after, up to], …]``. Witnesses are not part of it.
         """
         return nest((log, _line_to_json(line)) for log, line in self._lines.items())
 
@@ -498,6 +528,7 @@ class Coverage:
             return False
         else:
             line.intervals.append((span.start, span.end))
+        line.witness = span.witness
         return True
 
     @staticmethod

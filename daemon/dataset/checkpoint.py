@@ -12,7 +12,7 @@ from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
 from fastwire.position import Coverage
 
 from .disk import DISK_FULL
-from .log import CHECKPOINTS, LogEntry, pack, unpack
+from .log import CHECKPOINTS, LogEntry, pack, unpack, witnesses_from_json, witnesses_to_json
 from .storage import Storage
 
 __all__ = ["Checkpoint", "checkpoint_name", "newest_checkpoint", "write_checkpoint"]
@@ -64,7 +64,11 @@ class Checkpoint:
             "bytes": self.nbytes,
             "coverage": self.coverage.to_json(),
         }
-        return pack(value | {"types": columns_to_json(self.types)} if self.types else value)
+        if self.types:
+            value["types"] = columns_to_json(self.types)
+        if witnesses := witnesses_to_json((log, self.coverage.witness(log)) for log in self.coverage.logs()):
+            value["witnesses"] = witnesses
+        return pack(value)
 
     @classmethod
     def decode(cls, data: bytes, number: int) -> "Checkpoint":
@@ -78,7 +82,10 @@ class Checkpoint:
                 raise ValueError("counts must be whole numbers")
             types = columns_from_json(value.get("types", []))
             rows, files, nbytes = counts
-            return cls(number, Coverage.from_json(value["coverage"]), rows, files, nbytes, types)
+            coverage = Coverage.from_json(value["coverage"])
+            for log, witness in witnesses_from_json(value.get("witnesses", {})).items():
+                coverage.recall(log, witness)
+            return cls(number, coverage, rows, files, nbytes, types)
         except (KeyError, TypeError) as exc:
             raise ValueError(f"not a checkpoint: {exc}") from exc
 

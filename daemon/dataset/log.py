@@ -243,6 +243,9 @@ class LogEntry:
             for span in self.spans:
                 spans.setdefault(span.log, []).append(_span_to_json(span))
             value["spans"] = nest(spans.items())
+            last = {span.log: span.witness for span in self.spans}
+            if witnesses := witnesses_to_json(last.items()):
+                value["witnesses"] = witnesses
         if self.letters:
             value["letters"] = _files_to_json(self.letters)
         if self.diverted:
@@ -296,7 +299,7 @@ class LogEntry:
                 at=_text(value["at"]),
                 files=tuple(files),
                 letters=tuple(letters),
-                spans=tuple(_spans_from_json(value.get("spans", {}))),
+                spans=_witnessed(_spans_from_json(value.get("spans", {})), value.get("witnesses", {})),
                 diverted=tuple(
                     Diverted(log, _count(entries), _count(rows))
                     for log, (entries, rows) in unnest(value.get("diverted", {}))
@@ -353,6 +356,25 @@ def _sum_from_json(text: Any) -> int:
     if not _CHECKSUM.fullmatch(_text(text)):
         raise ValueError(f"{text!r:.60} is not a CRC-32C: 8 hex digits")
     return int(text, 16)
+
+
+def witnesses_to_json(witnesses: Iterable[tuple[Log, int | None]]) -> dict[str, Any]:
+    """Return the witnesses that are known, by log: texts, because not every JSON reader has 64 bits."""
+    return nest((log, str(witness)) for log, witness in witnesses if witness is not None)
+
+
+def witnesses_from_json(value: Any) -> dict[Log, int]:
+    """Read what :func:`witnesses_to_json` returned. Raises ValueError."""
+    return {log: int(_text(witness)) for log, witness in unnest(value)}
+
+
+def _witnessed(spans: Iterable[Span], value: Any) -> tuple[Span, ...]:
+    """Return the spans; the last one of each log has the witness."""
+    witnesses, found = witnesses_from_json(value), list(spans)
+    for at in range(len(found) - 1, -1, -1) if witnesses else ():
+        if (witness := witnesses.pop(found[at].log, None)) is not None:
+            found[at] = replace(found[at], witness=witness)
+    return tuple(found)
 
 
 def _by_index(*files: Iterable[DataFile]) -> list[DataFile]:

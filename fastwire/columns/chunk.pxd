@@ -15,6 +15,8 @@ cdef struct SpanRow:             # one log's part of a chunk: (start, end], posi
     bint holds                   # what lies between held and start was received and is not landed yet
     int64_t held_a
     int64_t held_b
+    bint witnessed               # ``witness`` is known: see ``Span.witness``
+    int64_t witness
 
 
 cdef struct RunRow:              # consecutive rows of one log

@@ -64,7 +64,7 @@ cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noex
     row.start_a = row.end_a = a
     row.start_b = row.end_b = b
     row.rows = 0
-    row.holds = False
+    row.holds = row.witnessed = False
     p.span_count += 1
     return p.span_count - 1
 
@@ -99,7 +99,8 @@ cdef inline bint before(int64_t a, int64_t b, int64_t other_a, int64_t other_b) 
 cdef object span_object(SpanRow* row, list logs):
     held_from = Position(row.held_a, row.held_b) if row.holds else None
     return Span(
-        logs[row.log], Position(row.start_a, row.start_b), Position(row.end_a, row.end_b), row.rows, None, held_from
+        logs[row.log], Position(row.start_a, row.start_b), Position(row.end_a, row.end_b), row.rows, None, held_from,
+        row.witness if row.witnessed else None,
     )
 
 
@@ -256,7 +257,8 @@ def in_order(spans):
                 before = whole[-1]
                 held = [each.held_from for each in (before, span) if each.held_from is not None]
                 held_from = min((each for each in held if each < before.start), default=None)
-                whole[-1] = Span(log, before.start, span.end, before.rows + span.rows, None, held_from)
+                rows = before.rows + span.rows
+                whole[-1] = Span(log, before.start, span.end, rows, None, held_from, span.witness)
             else:
                 whole.append(span)
         merged += whole
@@ -294,6 +296,8 @@ cdef class SpanAccumulator:
                 known.end_a = row.end_a
                 known.end_b = row.end_b
                 known.rows += row.rows
+                known.witnessed = row.witnessed
+                known.witness = row.witness
                 extend_hold(known, row)
                 return 0
             if before(row.start_a, row.start_b, known.end_a, known.end_b):

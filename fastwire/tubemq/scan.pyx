@@ -31,7 +31,7 @@ from fastwire.tubemq.message cimport (
     put_plain,
     read_get,
 )
-from fastwire.tubemq.slot cimport Slot, SlotTable
+from fastwire.tubemq.slot cimport Slot, SlotTable, slot_doubts, slot_reaches
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.protobuf cimport read_bytes, skip_field
 from fastwire.wire.reader cimport (
@@ -62,6 +62,7 @@ cdef enum:
     TOKEN = 0xFF7FF4FE
     HEAD = 12
     BLOCK_HEAD = 4
+    ENTRY = 28
     CONTENT = HEAD + BLOCK_HEAD  # where the content is when the gaps are closed
     MOST_BLOCKS = 3584
     MOST_CONTENT = MOST_BLOCKS * 8192
@@ -264,6 +265,8 @@ cdef class Scanner(ChunkScanner):
         self.reply.text = NULL
         if self.reply.code == SUCCESS and self.reply.messages and self.reply.offset < 0:
             raise ProtocolError("currOffset", at, detail=f"{self.reply.offset} beside {self.reply.messages} messages")
+        if self.reply.offset >= <int64_t>1 << 62:    # so that no sum of offsets overflows
+            raise ProtocolError("currOffset", at, detail=f"{self.reply.offset} is not below 2^62")
         self.planned = planned
         self.message_at = self.reply.first if self.reply.messages else body + body_size - p
         self.reply_end = body + body_size - p
@@ -280,20 +283,25 @@ cdef class Scanner(ChunkScanner):
         self.drop = slot.head.session != self.planned.session or self.reply.code != SUCCESS or offset < 0
         if self.drop:
             if self.reply.code == NOT_FOUND and slot.head.session == self.planned.session:
-                slot.fresh = False   # the broker may have skipped the entries of other partitions (spec: tubemq 11.2)
+                if self.reply.min_limit_ms > 0:
+                    # The broker may have skipped the entries of other partitions (spec: tubemq 11.2).
+                    slot.fresh = slot.exact = False
+                else:
+                    slot.doubt_base = -1     # it is not behind a jump: the next one is another one
             return 0
         if offset == slot.base:
             self.skip = slot.taken
         elif offset == slot.last:
             self.skip = slot.last_skip
-        elif slot.fresh or offset < slot.last:
+        elif slot.fresh or not slot_reaches(slot, offset):
             self.moved = self.drop = True
             slot.head.session = 0
             return 0
         else:
             self.skip = slot.owed
-        slot.fresh = False
+        slot.fresh = slot.exact = False
         slot.last = offset
+        slot.least = offset + ENTRY * self.reply.messages
         slot.last_skip = self.skip
         slot.owed = max(0, self.skip - self.reply.messages)
         return 0
@@ -306,6 +314,7 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t nbytes = 0
         cdef int64_t began
         cdef const uint8_t* message
+        cdef SpanRow* span
         cdef int stop
         if self.drop or self.reply.messages == 0 or slot.head.session != self.planned.session:
             return self.end_reply()
@@ -321,6 +330,9 @@ cdef class Scanner(ChunkScanner):
         if self.taken_at:
             message = self.buffer.data + self.buffer.start + self.taken_at
             slot.last_id = message_id(message, message + self.taken_size)
+            span = self.span_of(&slot.head, slot.base, slot.taken)
+            span.witness = slot.last_id
+            span.witnessed = slot.last_id != 0
         if nbytes:
             self.took(slot.head.log, nbytes, first, &slot.head.largest)
         return self.end_reply() if stop == GO_ON else stop
@@ -372,11 +384,13 @@ cdef class Scanner(ChunkScanner):
             next_at = fw_bytes(next_at, end, &message, &size)
             if self.index < self.skip:
                 if self.index == self.skip - 1 and slot.compare:
-                    slot.compare = False
                     if message_id(message, message + size) != slot.last_id:
-                        self.replaced = True
+                        # Behind the first GET the broker's position may have been moved: that is read again once.
+                        self.replaced = self.reply.offset == slot.base or not slot_doubts(slot)
+                        self.moved = not self.replaced
                         slot.head.session = 0
                         return GO_ON
+                    slot.compare = False
                 self.cut_rows += 1
                 self.index += 1
                 at = next_at
@@ -424,6 +438,7 @@ cdef class Scanner(ChunkScanner):
         cdef SpanRow* span = self.span_of(&slot.head, slot.base, slot.taken)
         span.end_a = slot.base = self.reply.offset
         span.end_b = slot.taken = self.index + messages
+        span.witnessed = False   # until the last message of this call is known
         span.rows += rows
         return 0
 

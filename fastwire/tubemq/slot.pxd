@@ -9,8 +9,13 @@ cdef struct Slot:
     int32_t broker
     int64_t base                 # the position: where a GET began,
     int64_t taken                # and the messages taken since
-    bint fresh                   # no GET since ``attach``
+    bint fresh                   # no GET since ``attach`` that may have moved the broker's position
+    bint exact                   # the next GET begins at ``least``, unless somebody moves the broker's position
     int64_t last                 # where the last GET began
+    int64_t least                # the next GET does not begin before
+    int64_t widest               # bytes of the index that a GET was seen to pass over, at least; -1: none was seen
+    int64_t doubt_base           # the position behind which a jump was doubted last; -1: none
+    int64_t doubt_taken
     int64_t last_skip            # messages that were left out of it from its start
     int64_t owed                 # messages still to be left out after it
     int64_t last_id              # messageId of the last message taken,
@@ -26,3 +31,6 @@ cdef class SlotTable(PartitionSlots):
     cdef inline Slot* get(self, int64_t index) except NULL:
         """Return the slot of a log. Raises KeyError."""
         return <Slot*>self.head(index)
+
+cdef bint slot_doubts(Slot* s) noexcept nogil
+cdef bint slot_reaches(Slot* s, int64_t offset) noexcept nogil

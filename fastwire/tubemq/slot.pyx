@@ -13,6 +13,41 @@ from fastwire.position import Position
 __all__ = ["SlotTable"]
 
 
+cdef enum:
+    WINDOW = 10_000 * 28         # bytes of the index that one GET passes over: brokers look at some thousand entries
+
+
+cdef bint slot_reaches(Slot* s, int64_t offset) noexcept nogil:
+    """Return whether what was read leads to ``offset``, where the broker's position is now.
+
+    A GET passes over entries of other partitions and does not say how many (spec: tubemq 11.2), so a distance that was
+    not seen before is in doubt once: False. If it is there again after a new registration, it is made of such entries.
+    """
+    cdef int64_t passed = offset - s.least
+    if passed < 0 or s.owed:     # that nothing is left out of what is owed is seen by the id of its last message
+        return passed >= 0
+    if passed == 0:
+        s.widest = max(s.widest, 0)
+        s.doubt_base = -1
+        return True
+    if not s.exact and (s.widest < 0 or passed <= s.widest):
+        s.widest = max(s.widest, passed, WINDOW)
+        return True
+    if slot_doubts(s):
+        return False
+    s.widest = max(s.widest, passed, WINDOW)
+    return True
+
+
+cdef bint slot_doubts(Slot* s) noexcept nogil:
+    """Return True if what follows the position has not been in doubt yet; from now on it has."""
+    if s.doubt_base == s.base and s.doubt_taken == s.taken:
+        return False
+    s.doubt_base = s.base
+    s.doubt_taken = s.taken
+    return True
+
+
 @cython.final
 cdef class SlotTable(PartitionSlots):
     """The slots of one pipeline by log index, shared by all connections."""
@@ -34,23 +69,52 @@ cdef class SlotTable(PartitionSlots):
         kept = b"".join(pack("=q", len(each)) + each for each in (text.encode() for text in types))
         s = <Slot*>self.add_slot(log, place[1])
         s.broker = place[0]
+        s.widest = s.doubt_base = -1
         if kept:
             self.filters[s.head.log] = kept
             s.filters = <const uint8_t*><const char*>kept
             s.filter_bytes = len(kept)
         return s.head.log
 
-    def attach(self, int64_t index, position, int32_t session):
+    def attach(self, int64_t index, position, int32_t session, witness=None):
         """Read from ``position`` on, whose offset the registration names; only responses of ``session`` count.
 
-        The messages that the position counts are left out of the first GETs. If this process has taken the last of
-        them, its id is compared. Sessions start at 1.
+        The messages that the position counts are left out of the first GETs. The last of them must have the id
+        ``witness``, or the one that this process has taken it with. Sessions start at 1.
         """
         cdef Slot* s = <Slot*>self.begin_session(index, session)
-        s.compare = s.taken > 0 and s.last_id and s.base == <int64_t>position.a and s.taken == <int64_t>position.b
-        s.base = s.last = position.a
+        if witness is not None:
+            s.last_id = witness
+            s.compare = <int64_t>position.b > 0
+        else:
+            s.compare = s.taken > 0 and s.last_id and s.base == <int64_t>position.a and s.taken == <int64_t>position.b
+        s.base = s.last = s.least = position.a
         s.taken = s.last_skip = s.owed = position.b
-        s.fresh = True
+        s.fresh = s.exact = True
+
+    def confirmed(self, int64_t index, int64_t offset):
+        """Note the broker's position by its answer to a COMMIT; return False if it is not behind what was read.
+
+        Then the slot is detached, and reading has to begin again where messages have landed.
+        """
+        cdef Slot* s = self.get(index)
+        if offset < 0:
+            return True          # the answer does not say
+        if not slot_reaches(s, offset):
+            s.head.session = 0
+            return False
+        s.last = s.least = offset
+        s.last_skip = s.owed
+        s.exact = True
+        return True
+
+    def least(self, int64_t index):
+        """Return the offset before which the next GET does not begin: all entries before it were read or skipped."""
+        return self.get(index).least
+
+    def owes(self, int64_t index):
+        """Return how many messages that have landed the broker has not returned again since ``attach``."""
+        return self.get(index).owed
 
     def position(self, int64_t index):
         """Return the position after the last message taken."""

@@ -177,6 +177,20 @@ class Cluster(DevBroker):
         store.trim(offset)
 
     @on_loop
+    def lose_messages(self, name: str, count: int, partition: int = 0) -> None:
+        """Lose the last ``count`` messages of a partition's store, which a crash has not let it flush."""
+        store = self.topics[name].store(partition)
+        assert store is not None
+        store.lose(count)
+
+    @on_loop
+    def move_offset(self, name: str, group: str, offset: int | None = None, partition: int = 0) -> None:
+        """Set the offset of a group as an administrator does; without ``offset`` to the end."""
+        progress = self.progress[group, name, partition]
+        progress.committed = progress.store.end if offset is None else offset
+        progress.delta = 0
+
+    @on_loop
     def fail(self, method: Method, code: int, times: int = 1) -> None:
         """Answer the next requests of a method with an error code, and do nothing."""
         self.failures[method].inject(Failure(code), times)

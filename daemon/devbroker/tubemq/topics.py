@@ -103,6 +103,11 @@ class Store:
         del self.messages[: (place - self.first) // ENTRY]
         self.first = place
 
+    def lose(self, count: int) -> None:
+        """Forget the last ``count`` messages, as a crash of the machine before they are flushed."""
+        del self.messages[len(self.messages) - count :]
+        self._size = self.messages[-1].start + self.messages[-1].size if self.messages else 0
+
 
 class Topic:
     """A topic on the one broker. ``open`` says whether it may be subscribed and published."""

@@ -64,6 +64,8 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
 
     filters: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
     """Values of $msgType$ that are read, by topic; a topic that is missing here is read whole."""
+    incarnation: dict[Text, Natural] = Field(default_factory=dict)
+    """Number of times that topics were deleted and created again, or cut short, by topic; 0 if it is missing."""
     heartbeat: SomeTime = 10.0
     """Time between heartbeats to the Master, whose responses assign partitions."""
     balance: Literal["server", "client"] = "server"
@@ -85,11 +87,13 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
                 tell((*path, key), 'has no effect without balance = "client"')
         if isinstance(count, int) and isinstance(node, int) and node >= count >= 1:
             tell((*path, "node_id"), f"must be below source_count, which is {count}")
-        filters, topics = table.get("filters"), table.get("topics")
-        if isinstance(filters, Mapping) and isinstance(topics, list):
-            for topic in filters:
-                if topic not in topics:
-                    tell((*path, "filters", str(topic)), "is not among topics")
+        topics = table.get("topics")
+        for key in ("filters", "incarnation"):
+            named = table.get(key)
+            if isinstance(named, Mapping) and isinstance(topics, list):
+                for topic in named:
+                    if topic not in topics:
+                        tell((*path, key, str(topic)), "is not among topics")
 
 
 class TubeMQSparkBrokers(TubeMQConnection, SparkBrokers):

@@ -244,3 +244,72 @@ def test_spans_that_leave_held_parts_out_keep_saying_so() -> None:
     )
     entry = LogEntry(writer="0123456789abcdef", roll=1, at="2026-01-01T00:00:00.000Z", spans=spans)
     assert LogEntry.decode(entry.encode(), "it").spans == spans
+
+
+# --- witnesses: what the last atom that has landed is known by
+
+TUBEMQ = Log("tubemq", "c", "t", "1:0")
+LARGEST = (1 << 63) - 1
+
+
+def witnessed(start: int, end: int, witness: int | None, *, gap: Gap | None = None) -> LogEntry:
+    span = Span(TUBEMQ, Position(0, start), Position(0, end), end - start, gap, witness=witness)
+    return LogEntry(writer=WRITER, roll=1, at="", spans=(span,))
+
+
+def again(entry: LogEntry) -> LogEntry:
+    return LogEntry.decode(entry.encode(), "x")
+
+
+@pytest.mark.parametrize("witness", [1, LARGEST, -LARGEST - 1])
+def test_what_the_last_atom_is_known_by_comes_back(witness: int) -> None:
+    state = Checkpoint()
+    state.fold(again(witnessed(0, 5, 7)))
+    state.fold(again(witnessed(5, 9, witness)))
+    assert state.coverage.witness(TUBEMQ) == witness
+    read = Checkpoint.decode(state.encode(), 2)
+    assert read.coverage.witness(TUBEMQ) == witness
+    assert read.encode() == state.encode()
+    assert read.copy().coverage.witness(TUBEMQ) == witness
+
+
+def test_only_the_last_span_of_a_log_says_it() -> None:
+    first, second = (witnessed(*ends, witness).spans[0] for ends, witness in (((0, 5), 7), ((5, 9), 8)))
+    entry = LogEntry(writer=WRITER, roll=1, at="", spans=(first, second, rolls.span(0, 5)))
+    spans = [span for span in again(entry).spans if span.log == TUBEMQ]
+    assert [span.witness for span in spans] == [None, 8]
+    assert json.loads(unpack_to_json(entry))["witnesses"] == {"tubemq": {"c": {"t": {"0": {"1:0": "8"}}}}}
+
+
+def unpack_to_json(entry: LogEntry) -> str:
+    return json.dumps(unpack(entry.encode()))
+
+
+def test_another_end_has_another_witness_or_none() -> None:
+    coverage = Coverage()
+    witnessed(0, 5, 7).fold_into(coverage)
+    LogEntry(writer=WRITER, roll=1, at="", spans=(Span(TUBEMQ, Position(0, 5), Position(0, 5), 0),)).fold_into(coverage)
+    assert coverage.witness(TUBEMQ) == 7  # an empty span ends where the last one has
+    witnessed(5, 6, None).fold_into(coverage)
+    assert coverage.witness(TUBEMQ) is None
+    witnessed(6, 7, 3).fold_into(coverage)
+    witnessed(7, 7, 3, gap=Gap(Position(280, 0), "retention")).fold_into(coverage)
+    assert coverage.witness(TUBEMQ) is None  # nothing of what lies before the far side of a gap has landed
+
+
+def test_entries_and_checkpoints_of_older_versions_have_none() -> None:
+    value = unpack(again(witnessed(0, 5, 7)).encode())
+    del value["witnesses"]
+    assert LogEntry.decode(pack(value), "x").spans[0].witness is None
+    state = Checkpoint()
+    state.fold(witnessed(0, 5, 7))
+    value = unpack(state.encode())
+    del value["witnesses"]
+    assert Checkpoint.decode(pack(value), 1).coverage.witness(TUBEMQ) is None
+
+
+@pytest.mark.parametrize("value", [{"tubemq": 1}, {"tubemq": {"c": {"t": {"0": {"1:0": 8}}}}}])
+def test_witnesses_that_are_none_are_damage(value: object) -> None:
+    entry = unpack(witnessed(0, 5, 7).encode()) | {"witnesses": value}
+    with pytest.raises(DatasetDamagedError):
+        LogEntry.decode(pack(entry), "x")

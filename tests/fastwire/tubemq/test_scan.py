@@ -102,7 +102,7 @@ def test_messages_of_any_size_over_any_borders(sizes: list[int], block: int, pie
     least = sum(each.ByteSize() + 3 for each in messages) // (MOST_BLOCKS - 100) + 1  # a frame has no more blocks
     frame = response(messages, block=max(block, least))
     bed.get(frame, pieces)
-    bed.get(response([message(b"end")], 28, serial=2, block=block), pieces)
+    bed.get(response([message(b"end")], 28 * len(sent), serial=2, block=block), pieces)
     assert bed.values() == [*sent, b"end"]
     assert bed.scanner.buffered == 0
 
@@ -194,7 +194,7 @@ def test_a_position_is_found_again_however_the_gets_are_cut(taken: int, first: i
     bed = Bed(Position(28, taken))
     bed.get(response(numbered(0, first), 28))
     bed.get(response(numbered(first, 8 - first), 28 + first * 28, serial=2))
-    bed.get(response(numbered(8, 1), 1000, serial=3))
+    bed.get(response(numbered(8, 1), 28 + 8 * 28, serial=3))
     assert bed.values() == texts(taken, 9 - taken)
     assert bed.scanner.cut_rows == taken
     assert bed.spans[0].start == Position(28, taken)
@@ -265,6 +265,128 @@ def test_messages_that_come_again_are_left_out() -> None:
     bed, fetched = taken_again(response(identified(0, 2)), response(identified(0, 5)))
     assert not fetched.replaced
     assert bed.values() == texts(0, 5)
+
+
+def test_a_span_says_which_message_is_its_last_one() -> None:
+    bed = Bed()
+    bed.get(response(identified(0, 2)))
+    bed.take()
+    bed.get(response(identified(2, 3), 56, serial=2))
+    bed.take()
+    assert [span.witness for span in bed.spans] == [2, 5]
+
+
+def test_a_dead_letter_is_the_last_message_of_its_span() -> None:
+    bed = Bed()
+    bed.get(response([*identified(0, 1), message(b"bad", messageId=9, checkSum=1)]))
+    bed.take()
+    assert [(span.end, span.witness) for span in bed.spans] == [(Position(0, 2), 9)]
+
+
+@pytest.mark.parametrize(("witness", "replaced"), [(2, False), (3, True)])
+def test_a_new_process_compares_the_message_that_has_landed_last(witness: int, replaced: bool) -> None:
+    bed = Bed()
+    bed.slots.attach(bed.index, Position(0, 2), 1, witness)
+    fetched = bed.get(response(identified(0, 5)))
+    assert fetched is not None
+    assert fetched.replaced is replaced
+    assert bed.values() == ([] if replaced else texts(2, 3))
+
+
+def test_a_read_that_begins_within_the_last_one_takes_nothing() -> None:
+    """An administrator has moved the group's offset backwards: its messages would land again."""
+    bed = Bed()
+    bed.get(response(numbered(0, 4), 0))
+    fetched = bed.get(response(numbered(2, 2), 56, serial=2))
+    assert fetched is not None
+    assert fetched.moved
+    assert bed.values() == texts(0, 4)
+
+
+def jumped(bed: Bed) -> None:
+    """Take messages of a store with one partition, and receive a read that leaves out three of them."""
+    bed.get(response(numbered(0, 2), 0))
+    bed.get(response(numbered(2, 2), 56, serial=2))
+    fetched = bed.get(response(numbered(7, 1), 196, serial=3))
+    assert fetched is not None
+    assert fetched.moved
+    assert bed.values() == texts(0, 4)
+    bed.slots.attach(bed.index, bed.position, 1)
+
+
+def test_a_read_that_leaves_out_messages_takes_nothing() -> None:
+    """An administrator has moved the group's offset forwards. Reading again brings what was left out."""
+    bed = Bed()
+    jumped(bed)
+    bed.get(response(numbered(2, 6), 56, serial=4))
+    bed.take()
+    assert bed.values() == texts(0, 8)
+
+
+def test_what_is_left_out_again_are_entries_of_other_partitions() -> None:
+    bed = Bed()
+    jumped(bed)
+    bed.get(response(numbered(2, 2), 56, serial=4))
+    bed.get(response(numbered(4, 1), 196, serial=5))
+    assert bed.values() == texts(0, 5)
+
+
+def test_a_second_move_behind_the_same_message_is_looked_at_again() -> None:
+    bed = Bed()
+    jumped(bed)
+    bed.get(response(numbered(2, 2), 56, serial=4))
+    bed.get(GOLDEN["e08_response"].frame)  # the end: nothing was left out
+    fetched = bed.get(response(numbered(9, 1), 252, serial=5))
+    assert fetched is not None
+    assert fetched.moved
+
+
+def test_behind_a_commit_the_next_read_is_known_exactly() -> None:
+    """In a store of several partitions a GET passes over entries and does not say how many. A COMMIT's answer does."""
+    bed = Bed()
+    bed.get(response(numbered(0, 2), 0))
+    bed.get(response(numbered(2, 2), 280, serial=2))
+    assert bed.slots.confirmed(bed.index, 560)
+    assert bed.slots.least(bed.index) == 560
+    fetched = bed.get(response(numbered(9, 2), 588, serial=3))
+    assert fetched is not None
+    assert fetched.moved
+    assert bed.values() == texts(0, 4)
+
+
+@pytest.mark.parametrize("offset", [28, 196])
+def test_a_commit_elsewhere_ends_the_session(offset: int) -> None:
+    bed = Bed()
+    bed.get(response(numbered(0, 2), 0))
+    bed.get(response(numbered(2, 2), 56, serial=2))
+    assert not bed.slots.confirmed(bed.index, offset)
+    assert bed.slots.session(bed.index) == 0
+
+
+def test_a_commit_before_everything_has_come_again_keeps_what_is_owed() -> None:
+    bed = Bed()
+    bed.slots.attach(bed.index, Position(0, 4), 1, 4)
+    bed.get(response(identified(0, 2)))
+    assert bed.slots.owes(bed.index) == 2
+    assert bed.slots.confirmed(bed.index, 56)
+    bed.get(response(identified(2, 3), 56, serial=2))
+    assert (bed.values(), bed.slots.owes(bed.index)) == (texts(4, 1), 0)
+
+
+def test_messages_left_out_of_what_is_owed_are_read_again_once() -> None:
+    """The group's offset was moved while messages that have landed came again: the log is still the same one."""
+    bed = Bed()
+    for reads_again in (True, False):
+        bed.slots.attach(bed.index, Position(0, 4), 1, 4)
+        bed.get(response(identified(0, 2)))
+        fetched = bed.get(response(identified(5, 3), 140, serial=2))
+        assert fetched is not None
+        assert (fetched.moved, fetched.replaced) == (reads_again, not reads_again)
+
+
+def test_an_offset_that_no_log_reaches_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="currOffset"):
+        Bed().get(response(numbered(0, 1), 1 << 62))
 
 
 def test_responses_of_an_older_session_are_dropped() -> None:

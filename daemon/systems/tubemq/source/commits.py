@@ -34,6 +34,7 @@ class _Source(Protocol):
     @property
     def coverage(self) -> Coverage: ...
     def hand_on(self) -> None: ...
+    def went_on(self, partition: Partition, offset: int) -> None: ...
 
 
 class Commits:
@@ -72,9 +73,12 @@ class Commits:
         # The COMMIT is sent before this task first waits, so that nothing was fetched since it was planned.
         try:
             if partition.granted and partition.session == session:
-                await self._registrations.commit(partition)
+                answer = await self._registrations.commit(partition)
                 partition.dirty = False
                 partition.confirmed_at = self._clock()
+                current = partition.granted and partition.session == session
+                if current and not self._source.slots.confirmed(partition.index, answer.currOffset):
+                    self._source.went_on(partition, answer.currOffset)
         except FastwireError as exc:
             log.info("an offset was not committed", partition=str(partition.place), error=str(exc))
             partition.pace.due = max(partition.pace.due, self._clock() + AGAIN_S)

@@ -3,20 +3,15 @@
 import asyncio
 
 from fastwire.position import Coverage, Gap, Position, Span
-from fastwire.tubemq.position import POSITIONS
+from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
+from fastwire.tubemq.slot import SlotTable
 
 from ...source import First, LogStopped
 from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings
 
-__all__ = ["REPLACED", "FirstPositions"]
-
-
-REPLACED = (
-    "the topic was deleted and created again, or the Broker has lost messages. To read it from its beginning, land it "
-    "into a new dataset by a new group"
-)
+__all__ = ["FirstPositions"]
 
 
 class FirstPositions:
@@ -25,10 +20,11 @@ class FirstPositions:
     ``present`` are the keys of the partitions that were there before the group was, for ``start = "latest"``.
     """
 
-    def __init__(self, settings: TubeMQSettings, registrations: Registrations) -> None:
+    def __init__(self, settings: TubeMQSettings, registrations: Registrations, slots: SlotTable) -> None:
         self.present: frozenset[str] = frozenset()
         self._settings = settings
         self._registrations = registrations
+        self._slots = slots
         self._fresh: frozenset[str] = frozenset()
         self._jumps: set[Partition] = set()
 
@@ -65,30 +61,49 @@ class FirstPositions:
         """
         at = coverage.end(partition.log)
         if at is None:
-            partition.began = await self._first(partition)
-            progress = partition.stored > partition.oldest
+            again = self._settings.earlier(partition.log).intersection(coverage.logs())
+            partition.began = await self._first(partition, again=bool(again))
+            progress = partition.stored > partition.oldest and not again
             return First(partition.index, Span(partition.log, partition.began, partition.began, 0), progress)
         answer = await self._registrations.register(partition, at.a)
         reason = "the log begins here: what lay before was deleted by retention"
-        if partition in self._jumps:
-            answer = await self._registrations.register(partition, max(answer.maxOffset, at.a))
-            self._jumps.discard(partition)
-            reason = "an operator has asked the group to go on at the end"
-        if answer.currOffset == at.a:
-            return None
-        if answer.currOffset < at.a:
+        if answer.currOffset < at.a or (answer.currOffset == at.a and answer.maxOffset < at.a + at.b * ENTRY_BYTES):
             raise LogStopped(
                 f"{partition.log}: {POSITIONS.format(at)} has landed, but the Broker's log ends at "
-                f"{answer.currOffset}: {REPLACED}"
+                f"{answer.maxOffset}: {self.remedy(partition)}"
             )
+        if partition in self._jumps:
+            self._jumps.discard(partition)
+            # At its end there is nothing to leave out.
+            read_to = self._slots.least(partition.index) if self._slots.position(partition.index) == at else at.a
+            if answer.maxOffset > read_to:
+                answer = await self._registrations.register(partition, answer.maxOffset)
+                reason = "an operator has asked the group to go on at the end"
+        if answer.currOffset == at.a:
+            return None
         partition.began = Position(answer.currOffset, 0)
         return First(partition.index, Span(partition.log, at, at, 0, Gap(partition.began, reason)))
 
-    async def _first(self, partition: Partition) -> Position:
-        """Register a partition where a log begins of which nothing has landed."""
+    def remedy(self, partition: Partition) -> str:
+        """Return what may have happened to a log that lacks what has landed, and what to do."""
+        topic = partition.place.topic
+        again = self._settings.incarnations.get(topic, 0) + 1
+        return (
+            "the topic was deleted and created again, or the Broker has lost messages. To read the log that is there "
+            f"now from its beginning, as another one, set incarnation = {{ {topic} = {again} }} in the source: what it "
+            "still has lands again"
+        )
+
+    async def _first(self, partition: Partition, *, again: bool) -> Position:
+        """Register a partition where a log begins of which nothing has landed.
+
+        With ``again`` an earlier incarnation has: the group's offset and ``start`` are about that one.
+        """
         start, place = self._settings.start, partition.place
         wanted, skipped, named = partition.stored, 0, False
-        if self._settings.keeps_offsets and partition.stored > partition.oldest:
+        if again:
+            wanted = partition.oldest
+        elif self._settings.keeps_offsets and partition.stored > partition.oldest:
             pass  # the group goes on, whatever ``start`` says
         elif start.positions:
             name = f"{place.topic}/{place.name}"

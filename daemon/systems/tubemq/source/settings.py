@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from random import randrange
 
+from fastwire.position import Log
 from fastwire.tubemq.client_membership import NodeSettings
 from fastwire.tubemq.membership import Settings as MembershipSettings
 
@@ -30,6 +31,7 @@ class TubeMQSettings(ClientSettings):
     node: tuple[int, int] | None = None
     """``source_count`` and ``node_id`` of client balance; None: the Master balances the group."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    incarnations: Mapping[str, int] = field(default_factory=dict)  # by topic
     heartbeat_s: float = 10.0
     release_s: float = 20.0
     """The longest wait for a commit before partitions are given up without it."""
@@ -64,8 +66,19 @@ class TubeMQSettings(ClientSettings):
 
     def incarnation(self, topic: str) -> str:
         """Return the incarnation of a topic's logs: a position counts the messages that the filters let pass."""
+        return self._incarnation(topic, self.incarnations.get(topic, 0))
+
+    def earlier(self, log: Log) -> frozenset[Log]:
+        """Return the logs that the same partition was before its ``incarnation`` was raised."""
+        numbers = range(self.incarnations.get(log.topic, 0))
+        return frozenset(replace(log, incarnation=self._incarnation(log.topic, number)) for number in numbers)
+
+    def _incarnation(self, topic: str, number: int) -> str:
         types = sorted(set(self.filters.get(topic, ())))
-        return sha256("\n".join(types).encode()).hexdigest()[:12] if types else "0"
+        if not types:
+            return str(number)
+        filtered = sha256("\n".join(types).encode()).hexdigest()[:12]
+        return f"{filtered}.{number}" if number else filtered
 
     def consumer_id(self) -> str:
         """Return a new id of a consumer of the group, for the Master or for one connection to a Broker."""
@@ -85,6 +98,7 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         group=own.subscription,
         node=None if own.balance == "server" else (own.source_count, own.node_id),
         filters=own.filters,
+        incarnations=own.incarnation,
         heartbeat_s=own.heartbeat,
     )
 

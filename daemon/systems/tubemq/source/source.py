@@ -34,7 +34,7 @@ from ..cluster import Cluster
 from ..inventory import list_partitions
 from ..link import Link, RefusedError
 from .commits import Commits
-from .firstposition import REPLACED, FirstPositions
+from .firstposition import FirstPositions
 from .gets import Gets
 from .heads import Heads
 from .lag import FetchedLag
@@ -82,7 +82,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             node = ClientMembership(settings.node_membership(*settings.node))
             self._member = NodeMember(node, self.cluster, self._perform, self._refuse)
         self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
-        self._first_positions = FirstPositions(settings, self._registrations)
+        self._first_positions = FirstPositions(settings, self._registrations, self.slots)
         self._gets = Gets(self, self._registrations)
         self._commits = Commits(self, self._registrations, self._tasks, self._ask_on)
         self._heads = Heads(self, self._member.expected)
@@ -184,7 +184,8 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 partition.committing = partition.at_end = partition.dirty = partition.held = False
                 partition.confirmed_at = self._loop.time()
                 partition.pace = Pace(partition.pace.filtered)
-                self.slots.attach(partition.index, partition.position(coverage), partition.session)
+                witness = coverage.witness(partition.log)
+                self.slots.attach(partition.index, partition.position(coverage), partition.session, witness)
         self._ask_on()
 
     def landed(self, coverage: Coverage) -> None:
@@ -425,6 +426,14 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._offers.add(partition.offer())
         self._offers.tell()
 
+    def went_on(self, partition: Partition, offset: int) -> None:
+        """Read on where messages have landed: the Broker's position is at ``offset``, which may leave out some."""
+        self._reconsider(
+            partition,
+            f"the Broker goes on at {offset}, which is not where it has ended: an administrator may have moved the "
+            "group's offset. Reading goes on behind what has landed",
+        )
+
     def _refuse(self, error: FastwireError) -> None:
         self.refused(SourceFailed(f"{self.settings.url}: {error}"))
 
@@ -458,10 +467,15 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         if self._closing or not partition.granted or partition.session != fetched.session:
             return
         if fetched.replaced:
-            self._stop(partition, f"the Broker holds other messages than those that have landed: {REPLACED}")
+            remedy = self._first_positions.remedy(partition)
+            self._stop(partition, f"the Broker holds other messages than those that have landed: {remedy}")
             return
         if fetched.moved:
-            self._reconsider(partition, f"the Broker reads at {fetched.offset}, which is another place")
+            self.went_on(partition, fetched.offset)
+            return
+        if fetched.at_end and self.slots.owes(fetched.index):
+            at, remedy = POSITIONS.format(self.slots.position(fetched.index)), self._first_positions.remedy(partition)
+            self._stop(partition, f"{at} has landed, but the Broker's log ends before: {remedy}")
             return
         if remedy_of(fetched.code) in (Remedy.REGISTER, Remedy.DROP, Remedy.CREDENTIALS, Remedy.LEAVE):
             self._lose(partition, str(BrokerError(fetched.code, fetched.text)))
