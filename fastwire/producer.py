@@ -94,6 +94,9 @@ class BatchedProducer(ABC, Generic[R, B]):
         self.weight = 0  # bytes, before compression, of all records without an outcome
         self.batches = 0  # closed so far
         self.failure: FastwireError | None = None
+        self.trouble = (
+            ""  # why batches wait, as the broker or the driver has said; for the errors of those that time out
+        )
         self._limits = settings.batching
         self._patience_s = settings.send_timeout_s
         self._open: B | None = None
@@ -186,6 +189,8 @@ class BatchedProducer(ABC, Generic[R, B]):
         return found
 
     def _end(self, batch: B, *, offset: int = -1, error: FastwireError | None = None) -> None:
+        if error is None:
+            self.trouble = ""
         self._pending.remove(batch)
         self.weight -= batch.weight
         self._outcomes.append(Outcome(batch.tickets, len(batch.records), len(batch.data), offset, error))
@@ -220,7 +225,7 @@ class BatchedProducer(ABC, Generic[R, B]):
         patience = self._patience_s
         if patience is None or self._in_flight:
             return
-        error = NotConfirmed(f"not confirmed within {patience:g} s")
+        error = NotConfirmed(f"not confirmed within {patience:g} s{self.trouble and f': {self.trouble}'}")
         while self._pending and now >= self._pending[0].since + patience:
             self._end(self._pending[0], error=error)
             self._expired(error, now)

@@ -165,6 +165,7 @@ class LeaderPart(Part[M]):
                     self._fail(exc)
                     return
                 self._set_back()
+                self.machine.trouble = str(exc)
                 await asyncio.sleep(backoff.failed(log, "cannot write, trying again", exc, topic=self._writer.topic))
                 continue
             try:

@@ -185,10 +185,12 @@ class Producer(BatchedProducer[Record, _Batch]):
         elif self._fenceable and code == Code.INVALID_PRODUCER_EPOCH:
             self.fail(BrokerError(code, "another process has fenced this producer", said))
         elif code in _LOST_TRACK:
+            self.trouble = str(BrokerError(code, "the broker has lost track of the producer", said))
             if first:
                 self._start_over = True
             self._hold(now)  # an earlier batch has not arrived either
         elif code in _AGAIN:
+            self.trouble = str(BrokerError(code, "the broker has not stored the records", said))
             self._hold(now, RETRY_S)
         elif code in _TOO_LARGE and len(batch.records) > 1:
             self._halve(batch)

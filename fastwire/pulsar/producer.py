@@ -153,6 +153,9 @@ class Producer:
         self.weight = 0  # bytes, before compression, of all records without an outcome
         self.batches = 0  # closed so far; without batching: records
         self.failure: FastwireError | None = None
+        self.trouble = (
+            ""  # why entries wait, as the broker or the driver has said; for the errors of those that time out
+        )
         self._settings = settings
         self._batcher = Batcher(settings.batching) if settings.batching is not None else None
         self._connection: Connection | None = None
@@ -478,6 +481,7 @@ class Producer:
                 "sequence_id", detail=f"a receipt for {receipt.sequence_id}, the next one is {entry.sequence_id}"
             )
         self._pending.popleft()
+        self.trouble = ""
         if message.first is None:
             message.first = receipt.position
         if self._pending and self._pending[0][1] is message:
@@ -503,6 +507,7 @@ class Producer:
         if error.code in _ENDS:
             self.fail(error)
             return False
+        self.trouble = str(error)
         for entry, message in self._pending:
             if entry.sequence_id == refusal.sequence_id:
                 if error.code in _DROPS or (error.code == pb.ChecksumError and _is_damaged(entry)):
@@ -555,7 +560,7 @@ class Producer:
                 self.flush()
         timeout = self._settings.send_timeout_s
         while timeout is not None and self._pending and now >= self._pending[0][1].queued_at + timeout:
-            self._drop_first(SendTimeout(f"no receipt within {timeout:g} s"))
+            self._drop_first(SendTimeout(f"no receipt within {timeout:g} s{self.trouble and f': {self.trouble}'}"))
 
 
 def _is_damaged(entry: Entry) -> bool:

@@ -164,6 +164,7 @@ class Producer(BatchedProducer[Message, _Batch]):
                 self._share(batch)
         elif code == ProduceCode.TIMED_OUT or code in _AGAIN:
             batch.doubted = batch.doubted or code == ProduceCode.TIMED_OUT
+            self.trouble = str(BrokerError(ProduceCode(code), "the broker has not stored the messages"))
             self._again_at = now + RETRY_S
         else:
             known = ProduceCode(code) if code in ProduceCode.__members__.values() else None

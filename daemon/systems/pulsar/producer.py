@@ -302,6 +302,7 @@ class _Part(Part[Producer]):
                 log.debug("producer is open no longer", topic=self.topic, reason=reason)
             except FastwireError as exc:
                 await self._withdraw(exc)
+                self.machine.trouble = str(exc)
                 if self._is_final(exc) or (not self.opened.done() and self._loop.time() >= give_up_at):
                     self._fail(exc)
                     return

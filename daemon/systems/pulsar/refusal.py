@@ -5,9 +5,10 @@ from fastwire.pulsar.request import BrokerError
 from fastwire.pulsar.server_error import Remedy
 
 from ...net.auth import AuthError
+from ...net.endpoint import LinkLost, RequestTimeout
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["is_for_good"]
+__all__ = ["about", "is_for_good", "is_transient"]
 
 
 def is_for_good(error: FastwireError) -> bool:
@@ -18,3 +19,22 @@ def is_for_good(error: FastwireError) -> bool:
     if isinstance(error, BrokerError):
         return error.remedy is Remedy.PERSON
     return isinstance(error, ConfigurationRefused | UnsupportedError | AuthError)
+
+
+def is_transient(error: FastwireError) -> bool:
+    """Return True if the next try on the next connection may succeed: a topic that moves, a broker that is busy."""
+    return isinstance(error, LinkLost) or (isinstance(error, BrokerError) and error.remedy is Remedy.PATIENCE)
+
+
+def about(topic: str, error: FastwireError) -> FastwireError:
+    """Return ``error`` with the topic in its text; brokers mostly leave it out."""
+    if topic in str(error):
+        return error
+    named: FastwireError
+    if isinstance(error, BrokerError):
+        named = BrokerError(error.code, f"{topic}: {error.message}" if error.message else topic)
+    elif isinstance(error, LinkLost | RequestTimeout):
+        named = type(error)(f"{topic}: {error}")
+    else:
+        return error
+    return named.with_traceback(error.__traceback__)

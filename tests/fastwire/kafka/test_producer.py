@@ -275,6 +275,22 @@ def test_what_is_not_confirmed_in_time_is_given_up_with_all_that_may_be_stored()
     assert sequences(scene.sendings()) == [(11, 0)]
 
 
+def test_a_timeout_says_what_the_broker_has_said() -> None:
+    scene = Scene(send_timeout_s=30.0)
+    scene.put(1)
+    (sending,) = scene.sendings()
+    scene.answer(sending, Code.NOT_ENOUGH_REPLICAS)
+    scene.now += 30
+    scene.machine.tick(scene.now)
+    ((_, _, error),) = scene.outcomes()
+    assert str(error).startswith("not confirmed within 30 s: ")
+    assert "NOT_ENOUGH_REPLICAS" in str(error)
+    scene.put(1)
+    (sending,) = scene.sendings()
+    scene.answer(sending, offset=7)
+    assert scene.machine.trouble == ""
+
+
 def test_a_failed_producer_takes_nothing() -> None:
     scene = Scene()
     scene.put(2)

@@ -159,6 +159,16 @@ def test_the_send_timeout_counts_between_attempts() -> None:
     assert isinstance(machine.take_outcomes()[0].error, NotConfirmed)
 
 
+def test_a_timeout_says_what_the_broker_has_said() -> None:
+    machine = filled(2)
+    taken(machine)
+    machine.answered(ProduceCode.TIMED_OUT, 1.0)
+    machine.tick(20.0)
+    (outcome,) = machine.take_outcomes()
+    assert "not confirmed within 10 s: " in str(outcome.error)
+    assert str(outcome.error).endswith("timed out")
+
+
 def test_a_failed_producer_takes_nothing_more() -> None:
     machine = filled(3)
     taken(machine)

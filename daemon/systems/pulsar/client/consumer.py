@@ -20,13 +20,14 @@ from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.topic import Topic, parse_topic
 from fastwire.wire.pool import Pool
 
-from ....net.endpoint import LinkLost
+from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
+from ..refusal import about, is_transient
 from ..settings import ClientSettings
 from .deadletters import DeadLetters, Origin, records_of
 from .delivery import Delivery, Element, Rows, Run, elements_of, ranges
 from .intake import MOST_ELEMENTS, Intake, together
-from .member import Member, without
+from .member import AGAIN_S, MOST_AGAIN_S, Member, without
 from .options import ConsumerOptions
 from .places import Place, place_of
 
@@ -414,14 +415,16 @@ class Consumer(Intake):
         self, member: Member, where: MessageId | int, elements: tuple[int, ...], still: Sequence[Member]
     ) -> None:
         deadline = self._loop.time() + self.settings.operation_timeout_s
+        backoff = Backoff(first_s=AGAIN_S, most_s=MOST_AGAIN_S)
         while True:
             try:
                 await member.seek(where, elements, lambda: self._moved(member, where, still))
                 return
-            except LinkLost:
-                if self._loop.time() >= deadline:
-                    raise
-                await asyncio.sleep(0.02)
+            except FastwireError as exc:
+                # Beside an unload a broker has closed the consumer, or is about to.
+                if not is_transient(exc) or self._loop.time() >= deadline:
+                    raise about(str(member.topic), exc) from exc
+                await asyncio.sleep(backoff.next())
 
     def _moved(self, member: Member, where: MessageId | int, still: Sequence[Member]) -> None:
         """Forget a moved member's records, and have those of other members redelivered that were dropped with them."""

@@ -23,6 +23,7 @@ from ....net.transport import Pause
 from ....runtime.logs import get_logger
 from ..cluster import Cluster
 from ..link import Link
+from ..refusal import about
 from ..schemas import Schemas
 from ..settings import ClientSettings
 from ..topics import Topics
@@ -260,7 +261,10 @@ class Intake:
         # The name of a partition is a topic of its own, and must not be looked up as a partitioned topic.
         if topic.partition >= 0:
             return 0
-        return await self.cluster.partitions(str(topic), self.settings.url, create=self._creates)
+        try:
+            return await self.cluster.partitions(str(topic), self.settings.url, create=self._creates)
+        except FastwireError as exc:
+            raise about(str(topic), exc) from exc
 
     @property
     def _creates(self) -> bool:

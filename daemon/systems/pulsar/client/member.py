@@ -24,12 +24,13 @@ from ....runtime.logs import get_logger
 from ..cluster import Cluster
 from ..link import Link
 from ..permits import reconcile
-from ..refusal import is_for_good
+from ..refusal import about, is_for_good, is_transient
 from ..routed import RoutedConsumer
 from ..settings import ClientSettings
 
 __all__ = ["AckRefused", "Host", "Member", "is_missing", "refused_at_first", "without"]
 
+AGAIN_S, MOST_AGAIN_S = 0.05, 1.0  # before a request is repeated that the broker has refused for the moment
 UNSENT = 0  # not the id of a request: it stands for acks that are not sent yet
 
 Run = tuple[int, int, int]  # ledger, first entry, last entry
@@ -204,7 +205,7 @@ class Member(RoutedConsumer):
             except FastwireError as exc:
                 delay = self._backoff.next()
                 if not self.first.done() and self._refused(exc, self._loop.time() + delay > deadline):
-                    self.first.set_exception(exc.with_traceback(None))
+                    self.first.set_exception(about(str(self.topic), exc).with_traceback(None))
                     self.first.exception()  # ``open`` raises it; without a caller it must not be reported
                     return
                 self._trouble = f": {exc}"
@@ -335,11 +336,12 @@ class Member(RoutedConsumer):
 
     # --- requests
 
-    async def ask(self, request: Callable[[Link], Any]) -> Any:
-        """Await ``request(link)``, again on the next connection if this one is lost meanwhile.
+    async def ask(self, request: Callable[[Link], Any], *, again: bool = True) -> Any:
+        """Await ``request(link)``, again if the connection is lost, or with ``again`` for a refusal that passes.
 
         Raises BrokerError for a refusal, FastwireError as ``there``.
         """
+        backoff = Backoff(first_s=AGAIN_S, most_s=MOST_AGAIN_S)
         deadline = self._loop.time() + self._host.settings.operation_timeout_s
         while True:
             await self.there(deadline)
@@ -347,10 +349,12 @@ class Member(RoutedConsumer):
             assert link is not None  # it is there together with the subscription
             try:
                 return await request(link)
-            except LinkLost:
-                if self._loop.time() >= deadline:
-                    raise
-                await asyncio.wait((link.lost,))  # a link that is being closed refuses requests before it is gone
+            except FastwireError as exc:
+                lost = isinstance(exc, LinkLost)
+                if not (lost or (again and is_transient(exc))) or self._loop.time() >= deadline:
+                    raise about(str(self.topic), exc) from exc
+                # A link that is being closed refuses requests before it is gone.
+                await (asyncio.wait((link.lost,)) if lost else asyncio.sleep(backoff.next()))
 
     async def last(self) -> tuple[MessageId, Position | None]:
         """Return the last message of the topic (entry -1: none) and the broker's cursor, None if it is not reported."""
@@ -407,7 +411,8 @@ class Member(RoutedConsumer):
     async def unsubscribe(self, force: bool) -> None:
         """Delete the subscription with its cursor; ``force`` also if other consumers use it."""
         await self.ask(
-            lambda link: link.ask(lambda connection, now: connection.unsubscribe(self.number, now, force=force))
+            lambda link: link.ask(lambda connection, now: connection.unsubscribe(self.number, now, force=force)),
+            again=False,  # other consumers of the subscription are a refusal of this kind
         )
 
     # --- acks

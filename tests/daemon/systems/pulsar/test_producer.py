@@ -322,6 +322,28 @@ async def test_no_more_than_so_much_waits_for_receipts() -> None:
             assert producer._pending_bytes == 0
 
 
+async def test_a_timeout_says_what_the_broker_has_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic over its quota refuses producers; a record waits, and fails with the reason."""
+    with serving() as broker:
+        settings = ProducerSettings(send_timeout_s=0.4)
+        async with open_topic(client_settings(broker.url), "t", settings) as producer:
+            part = producer._parts[0]
+
+            async def refused() -> None:
+                raise BrokerError(
+                    pb.ProducerBlockedQuotaExceededError, "Cannot create producer on topic with backlog quota"
+                )
+
+            monkeypatch.setattr(part, "_attach", refused)
+            part._break("unloaded")
+            with pytest.raises(
+                ProduceError, match=r"no receipt within 0\.4 s: ProducerBlockedQuotaExceededError: Cannot"
+            ):
+                await producer.send(Record(value=b"x"))
+            with pytest.raises(ProduceError):
+                await producer.flush()
+
+
 async def test_a_batch_that_is_due_at_once_can_grow() -> None:
     """The loop has no timer for a time that has passed."""
     with serving() as broker:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 from fastwire.errors import FastwireError
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Record, encode_chunks
 from fastwire.pulsar.request import BrokerError
+from fastwire_daemon.devbroker.pulsar import PulsarConnection
+from fastwire_daemon.devbroker.pulsar.broker import HANDLERS
 from fastwire_daemon.pulsar import MessageId, RedeliveryBackoff, connect
 from tests.support.loops import BOTH
 from tests.support.pulsar.client_scene import playing, take, values
@@ -381,3 +385,58 @@ async def test_parts_of_a_message_are_done_with_it() -> None:
             assert broker.backlog("t", "s") > 0
             await chunk.ack(20, receipt=True)
             assert broker.backlog("t", "s") == 0
+
+
+# --- refusals that pass
+
+
+def refusing(
+    monkeypatch: pytest.MonkeyPatch, command: "pb.BaseCommand.Type", error: "pb.ServerError", text: str, times: int
+) -> list[int]:
+    """Let embedded brokers refuse a command; the list has an item for each time."""
+    name, handle = HANDLERS[command]
+    refused: list[int] = []
+
+    def answer(connection: PulsarConnection, request: Any, body: bytes) -> None:
+        if len(refused) < times:
+            refused.append(request.request_id)
+            connection.send_error(request.request_id, error, text)
+        else:
+            handle(connection, request, body)
+
+    monkeypatch.setitem(HANDLERS, command, (name, answer))
+    return refused
+
+
+async def test_a_seek_beside_an_unload_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has closed the consumer, and not told the client yet, refuses its requests."""
+    seeks = refusing(monkeypatch, pb.BaseCommand.SEEK, pb.MetadataError, "Consumer not found", 3)
+    lasts = refusing(monkeypatch, pb.BaseCommand.GET_LAST_MESSAGE_ID, pb.MetadataError, "Consumer not found", 2)
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 2))
+        async with client.subscribe("t", "s", type="exclusive", start="latest") as consumer:
+            await consumer.seek("earliest")
+            assert (await take(consumer, 20))[0].rows
+            await consumer.last_message_ids()
+    assert (len(seeks), len(lasts)) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "name"), [(pb.NotAllowedError, "NotAllowedError"), (pb.MetadataError, "MetadataError")]
+)
+async def test_errors_name_their_topic(error: "pb.ServerError", name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in (pb.BaseCommand.SEEK, pb.BaseCommand.GET_LAST_MESSAGE_ID, pb.BaseCommand.UNSUBSCRIBE):
+        refusing(monkeypatch, command, error, "not now", 1_000)
+    expected = f"{name}: persistent://public/default/t: not now"
+    async with playing() as (_, client):
+        client.settings = replace(client.settings, operation_timeout_s=0.3)
+        async with client.subscribe("t", "s", type="exclusive") as consumer:
+            for call in (consumer.seek("earliest"), consumer.last_message_ids(), consumer.unsubscribe()):
+                with pytest.raises(BrokerError) as caught:
+                    await call
+                assert str(caught.value) == expected
+        monkeypatch.setitem(HANDLERS, pb.BaseCommand.SUBSCRIBE, HANDLERS[pb.BaseCommand.SUBSCRIBE])
+        refusing(monkeypatch, pb.BaseCommand.SUBSCRIBE, error, "not now", 1_000)
+        with pytest.raises(BrokerError) as caught:
+            await client.read("t").open()
+        assert str(caught.value) == expected
