@@ -30,6 +30,7 @@ from .commands.unit import unit
 from .commands.verify import verify
 from .exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
 from .options import COMPLETE
+from .say import say
 
 if TYPE_CHECKING:
     from ..config import ConfigError
@@ -89,11 +90,11 @@ def _explain(exc: Exception) -> int:
         _say_problems(exc)
         return EXIT_CONFIG
     if isinstance(exc, FastwireError):
-        _say(str(exc))
+        say(str(exc), err=True)
         hopeless = isinstance(exc, DatasetMismatchError) or getattr(exc, "configuration", False)
         return EXIT_CONFIG if hopeless else EXIT_FAILED
     if isinstance(exc, OSError) and exc.strerror:
-        _say(f"{exc.filename}: {exc.strerror}" if exc.filename is not None else exc.strerror)
+        say(f"{exc.filename}: {exc.strerror}" if exc.filename is not None else exc.strerror, err=True)
         return EXIT_FAILED
     from ..runtime.logs import configure, get_logger
 
@@ -102,16 +103,12 @@ def _explain(exc: Exception) -> int:
     return EXIT_FAILED
 
 
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
 def _say_problems(exc: "ConfigError") -> None:
     for problem in exc.problems:
-        _say(str(problem))
+        say(str(problem), err=True)
     count = len(exc.problems)
     if count > 1:
-        _say(f"the configuration has {count} mistakes")
+        say(f"the configuration has {count} mistakes", err=True)
 
 
 if __name__ == "__main__":

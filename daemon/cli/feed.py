@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -16,6 +15,7 @@ from ..systems.produced import Produced
 from ..systems.writer import Put, Writer
 from .input import InputError, lines_of
 from .retry import open_when_up
+from .say import say
 
 __all__ = ["Aborted", "feed"]
 
@@ -132,9 +132,9 @@ async def _show(produced: Produced) -> None:
 def _sum_up(writer: Writer, seconds: float) -> None:
     produced = writer.produced
     rate = produced.records / seconds if seconds > 0 else 0.0
-    print(
+    say(
         f"{produced.records:,} record{'' if produced.records == 1 else 's'} confirmed in {writer.topic},"
         f" {format_bytes(produced.bytes)} in {produced.entries:,} entr{'y' if produced.entries == 1 else 'ies'};"
         f" {seconds:.1f} s, {rate:,.0f} records/s",
-        file=sys.stderr,
+        err=True,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .options import argument
-from .printed import printable
+from .say import say
 
 if TYPE_CHECKING:
     from ..dataset.letters import KeptLetter
@@ -38,9 +38,9 @@ def show_letter(letter: "KeptLetter") -> None:
         text = ""
     shown = text if text and text.isprintable() else head.hex(" ")
     more = " …" if len(letter.payload) > _SHOWN_BYTES else ""
-    typer.echo(
-        f"{letter.entry}-{letter.number}  {printable(letter.topic)} [{printable(letter.partition)}] {letter.position}  "
-        f"{printable(letter.reason)}  {len(letter.payload)} bytes: {shown}{more}"
+    say(
+        f"{letter.entry}-{letter.number}  {letter.topic} [{letter.partition}] {letter.position}  "
+        f"{letter.reason}  {len(letter.payload)} bytes: {shown}{more}"
     )
 
 
@@ -80,13 +80,11 @@ class LetterSums:
         from ..dataset.report import counted
 
         replayed = f", {self._replayed:,} of them written back to a topic" if self._replayed else ""
-        typer.echo(f"{self._path}: {counted(letters, 'dead letter')}, {counted(rows, 'row')}{replayed}")
+        say(f"{self._path}: {counted(letters, 'dead letter')}, {counted(rows, 'row')}{replayed}")
         for (kind, topic, partition), sums in sorted(self._found.items()):
             place = sums["first"] if sums["letters"] == 1 else f"{sums['first']} to {sums['last']}"
-            typer.echo(
-                f"  {sums['letters']:>9,}  {printable(kind)}  {printable(topic)} [{printable(partition)}] {place}"
-            )
-            typer.echo(f"             {printable(sums['example'])}")
+            say(f"  {sums['letters']:>9,}  {kind}  {topic} [{partition}] {place}")
+            say(f"             {sums['example']}")
 
 
 class LetterFolder:

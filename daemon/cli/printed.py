@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
+from ..runtime.terminal import printable
+from .say import say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +19,6 @@ __all__ = [
     "fact_table",
     "origin",
     "place_of",
-    "printable",
     "show_daemon",
     "show_expired",
     "show_job",
@@ -40,15 +40,15 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     from ..systems.registry import system_named
 
     source, sink = pipeline.source, pipeline.sink
-    typer.echo(f"{name}")
+    say(f"{name}")
     _show_topics(source.chosen)
-    typer.echo(f"           at {source.url}, {system_named(source.system).sharing(source)}")
-    typer.echo(f"           start {source.start}, where nothing has landed yet")
+    say(f"           at {source.url}, {system_named(source.system).sharing(source)}")
+    say(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
     if sink.connection is not None:
         where = f" topic {sink.topic} at {sink.connection.url}"
     compression = f", {sink.compression}" if sink.compression else ""
-    typer.echo(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
+    say(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
     if sink.is_dataset:
         levels = [] if sink.split == "none" else [f"each {sink.split}"]
         levels += [f"each {level}" for level in sink.partition_by.words]
@@ -56,16 +56,16 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
         if pipeline.makes_columns:
             columns = _made_columns(pipeline)
         folders = f"folders of their own for {' and '.join(levels)}" if levels else "one folder"
-        typer.echo(f"           {columns}, {folders}")
+        say(f"           {columns}, {folders}")
     elif pipeline.makes_columns:
-        typer.echo(f"           {_made_columns(pipeline)}")
+        say(f"           {_made_columns(pipeline)}")
     roll = sink.roll
-    typer.echo(
+    say(
         f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "
         f"or {format_duration(roll.idle)} of rest"
     )
     for result in results:
-        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+        say(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
 
 
 def _made_columns(pipeline: "PipelineConfig") -> str:
@@ -82,9 +82,9 @@ def _made_columns(pipeline: "PipelineConfig") -> str:
 
 def _show_topics(topics: "TopicChoice") -> None:
     for topic in topics.names:
-        typer.echo(f"  from     {topic}")
+        say(f"  from     {topic}")
     if topics.pattern is not None:
-        typer.echo(f"  from     all topics that match {topics.pattern}, also those that come later")
+        say(f"  from     all topics that match {topics.pattern}, also those that come later")
 
 
 def origin(source: "SparkSource") -> str:
@@ -101,29 +101,27 @@ def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") ->
     from ..config import SparkDataset, format_duration
     from ..systems.registry import system_named
 
-    typer.echo(f"spark.{name}")
+    say(f"spark.{name}")
     source, values = job.source, f"{job.decode.format} values"
     if isinstance(source, SparkDataset):
-        typer.echo(f"  from     {source.dataset}, {values}")
+        say(f"  from     {source.dataset}, {values}")
     else:
         word = system_named(source.system).group_word
         kept = "" if not word else f"no {word}, " if source.group is None else f"{word} {source.group}, "
         _show_topics(source.chosen)
-        typer.echo(f"           at {source.url}, {kept}{values}")
-        typer.echo(f"           start {source.start}, where the checkpoint is new")
+        say(f"           at {source.url}, {kept}{values}")
+        say(f"           start {source.start}, where the checkpoint is new")
         if source.group is None:
-            typer.echo("           the brokers do not know the job's progress: only retention keeps unread records")
+            say("           the brokers do not know the job's progress: only retention keeps unread records")
     if job.dedupe is not None:
         keys = ", ".join(job.dedupe.key)
-        typer.echo(f"  once     by {keys}, within {format_duration(job.dedupe.watermark)} of the first")
+        say(f"  once     by {keys}, within {format_duration(job.dedupe.watermark)} of the first")
     folders = "".join(f"/{level}=…" for level in job.output.partition_by)
-    typer.echo(
-        f"  into     {job.output.path}{folders} ({job.output.format}), dead letters into {job.output.quarantine}"
-    )
+    say(f"  into     {job.output.path}{folders} ({job.output.format}), dead letters into {job.output.quarantine}")
     when = "when started, until all is read" if job.trigger is None else f"every {format_duration(job.trigger)}"
-    typer.echo(f"  runs     {when}")
+    say(f"  runs     {when}")
     for result in results:
-        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+        say(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
 
 
 _MOST_LINES = 20  # the most lines of one list: a dataset may have a thousand logs
@@ -135,35 +133,35 @@ def show_report(report: "VerifyReport") -> None:
     from ..service.progress import format_bytes
 
     verdict = "sound" if report.ok else counted(len(report.problems), "problem")
-    typer.echo(f"{report.path}: {verdict}")
+    say(f"{report.path}: {verdict}")
     if report.system:
-        typer.echo(
+        say(
             f"  {counted(report.rows, 'row')} in {counted(report.files, 'file')}, {format_bytes(report.nbytes)}, "
             f"{report.entries:,} log entr{'y' if report.entries == 1 else 'ies'} of {report.system}"
         )
     if report.table is not None:
         table = report.table
         rows = "rows that it does not count" if table.rows is None else counted(table.rows, "row")
-        typer.echo(
+        say(
             f"  in a table of {table.format}, version {table.version:,}, up to log entry {table.upto:,}: {rows} in "
             f"{counted(table.files, 'file')}"
         )
     if report.diverted_entries:
         letters = counted(report.diverted_entries, "dead letter")
-        typer.echo(f"  {letters}: entries that could not be decoded, of {counted(report.diverted_rows, 'row')}")
+        say(f"  {letters}: entries that could not be decoded, of {counted(report.diverted_rows, 'row')}")
     if report.replayed:
-        typer.echo(f"  {counted(report.replayed, 'dead letter')} of them were written back to a topic")
+        say(f"  {counted(report.replayed, 'dead letter')} of them were written back to a topic")
     if report.filtered:
         which = f", {report.unselected:,} of them by a transform" if report.unselected else ""
-        typer.echo(f"  {report.filtered:,} rows were filtered on purpose{which}")
+        say(f"  {report.filtered:,} rows were filtered on purpose{which}")
     if report.pending:
-        typer.echo(f"  committed and not yet published: {counted(len(report.pending), 'file')}")
+        say(f"  committed and not yet published: {counted(len(report.pending), 'file')}")
     if report.expired_files:
-        typer.echo(f"  expired and deleted: {counted(report.expired_files, 'file')}")
+        say(f"  expired and deleted: {counted(report.expired_files, 'file')}")
     if report.undeleted:
-        typer.echo(f"  expired and not deleted (run expire again): {counted(len(report.undeleted), 'file')}")
+        say(f"  expired and not deleted (run expire again): {counted(len(report.undeleted), 'file')}")
     if report.removed:
-        typer.echo(f"  removed after their commit: {counted(len(report.removed), 'file')}")
+        say(f"  removed after their commit: {counted(len(report.removed), 'file')}")
     _show_list(
         "landed",
         [
@@ -181,11 +179,11 @@ def show_report(report: "VerifyReport") -> None:
 
 def _show_list(title: str, lines: Sequence[str]) -> None:
     if lines:
-        typer.echo(title)
+        say(title)
     for line in lines[:_MOST_LINES]:
-        typer.echo(f"  {line}")
+        say(f"  {line}")
     if len(lines) > _MOST_LINES:
-        typer.echo(f"  … and {len(lines) - _MOST_LINES:,} more")
+        say(f"  … and {len(lines) - _MOST_LINES:,} more")
 
 
 def show_expired(found: "Expired", *, dry_run: bool) -> None:
@@ -195,19 +193,14 @@ def show_expired(found: "Expired", *, dry_run: bool) -> None:
 
     entries = f"{found.entries:,} log entr{'y' if found.entries == 1 else 'ies'}"
     letters = f", and {counted(found.letters, 'file')} of dead letters" if found.letters else ""
-    typer.echo(
+    say(
         f"{found.path}: {entries} {'would expire' if dry_run else 'expired'}: {counted(found.rows, 'row')} in "
         f"{counted(found.files, 'file')}, {format_bytes(found.nbytes)}{letters}"
     )
-    typer.echo(f"  {counted(found.deleted, 'file')} {'would be deleted' if dry_run else 'deleted'}")
+    say(f"  {counted(found.deleted, 'file')} {'would be deleted' if dry_run else 'deleted'}")
 
 
 _STYLES = {"bad": "bold red", "dim": "dim", "": ""}
-
-
-def printable(text: str) -> str:
-    """Return text of a server without control characters, which could change the terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def fact_table(facts: "Iterable[Fact]") -> "Table":

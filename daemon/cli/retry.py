@@ -1,7 +1,6 @@
 """Opening of a reader or a writer while its broker may still be starting."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -9,6 +8,7 @@ from fastwire.errors import FastwireError
 
 from ..net.backoff import Backoff
 from ..net.endpoint import ConnectionRefused
+from .say import say
 
 __all__ = ["open_when_up"]
 
@@ -37,7 +37,7 @@ async def open_when_up(open_: Callable[[], Awaitable[T]]) -> T:
                 raise
             if waited_s >= TELL_S and not told:
                 told = True
-                print(f"{exc}; trying again for {PATIENCE_S - waited_s:.0f} s", file=sys.stderr, flush=True)
+                say(f"{exc}; trying again for {PATIENCE_S - waited_s:.0f} s", err=True)
         await asyncio.sleep(backoff.next())
 
 

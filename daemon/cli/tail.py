@@ -16,11 +16,13 @@ from fastwire.position import positions_of
 from ..config import Connection, Start, TopicChoice
 from ..config.decode import DELETED
 from ..runtime.logs import configure
+from ..runtime.terminal import printable, printable_json
 from ..systems.base import SchemaTexts
 from ..systems.cell import cell_bytes
 from ..systems.registry import reading
 from .printed import place_of
 from .retry import open_when_up
+from .say import say
 
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
@@ -74,7 +76,7 @@ async def tail(
                 printed += len(lines)
                 if shown is not None and reader.schemas is not None:
                     await _show_schemas(reader.schemas, lines, shown)
-                _print(_formed(lines, form, connection.system))
+                _print(_formed(lines, form, connection.system), form)
                 if count is not None and printed >= count:
                     break
     except asyncio.CancelledError:
@@ -122,13 +124,13 @@ def _decoded_lines(chunk: Chunk, decoder: "ValueDecoder", form: TailFormat) -> l
 
 
 def _wait(why: str, seconds: float) -> None:
-    print(why, file=sys.stderr)
+    say(why, err=True)
     time.sleep(seconds)
 
 
 def _complain(letter: DeadLetter) -> None:
     place = positions_of(letter.log.system).format(letter.position)
-    print(f"{letter.log.topic} {place}: cannot be decoded: {letter.reason}", file=sys.stderr)
+    say(f"{letter.log.topic} {place}: cannot be decoded: {letter.reason}", err=True)
 
 
 def _formed(lines: list[bytes], form: TailFormat, system: str) -> list[bytes]:
@@ -146,7 +148,7 @@ async def _show_schemas(schemas: SchemaTexts, lines: list[bytes], shown: set[tup
             continue
         shown.add(version)
         for text in await schemas.describe(*version):
-            print(_shown(text), file=sys.stderr)
+            say(text, err=True)
 
 
 def _raw(row: dict[str, Any]) -> bytes:
@@ -155,11 +157,11 @@ def _raw(row: dict[str, Any]) -> bytes:
 
 def _pretty(row: dict[str, Any], system: str) -> bytes:
     name = row["topic"].removeprefix("persistent://") + (f"-{row['partition']}" if row["partition"] >= 0 else "")
-    head = f"{row['timestamp'] or '(no time)'}  {name} {place_of(row, system)}"
+    head = f"{row['timestamp'] or '(no time)'}  {printable(name)} {place_of(row, system)}"
     if row["key"] is not None:
         head += f"  key={_shown(row['key'])}"
     for header in row["headers"] or ():
-        head += f"  {header['key']}={_shown(header['value'])}"
+        head += f"  {printable(header['key'])}={_shown(header['value'])}"
     if row.get("eventTime") is not None:
         head += f"  event={row['eventTime']}"
     value = "(tombstone)" if row["value"] is None else _decoded(row["value"])
@@ -182,11 +184,11 @@ def _shown(cell: Any) -> str:
     """Return a cell as text with control characters escaped; bytes that are not text become hex."""
     if isinstance(cell, dict):
         return "0x" + cell_bytes(cell).hex()
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(cell))
+    return printable(str(cell))
 
 
-def _print(lines: list[bytes]) -> None:
+def _print(lines: list[bytes], form: TailFormat) -> None:
     sys.stdout.flush()
-    data = memoryview(b"".join(lines))
+    data = memoryview(b"".join(map(printable_json, lines) if form == "jsonl" and sys.stdout.isatty() else lines))
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import HttpAddress
+from ..runtime.terminal import printable
 from ..service.progress import format_bytes
 from .daemons import Daemon, look_at, number_of, table_of
-from .printed import printable
 
 __all__ = ["screen", "watch"]
 

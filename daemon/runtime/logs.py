@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import orjson
 
 from .bursts import BurstHandler
+from .terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -228,12 +229,13 @@ class _HumanHandler(logging.Handler):
             time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
             line = Text(f"{time} ", style="dim")
             line.append(f"{record.levelname.lower():<7} ", self._STYLES.get(record.levelname, "green"))
-            line.append(record.getMessage(), "bold" if record.levelno >= logging.WARNING else "default")
+            line.append(printable(record.getMessage()), "bold" if record.levelno >= logging.WARNING else "default")
             for key, value in _fields(record).items():
-                line.append(f" {key}=", "dim")
-                line.append(str(_as_text(value)) if not isinstance(value, float) else f"{value:g}", "default")
+                line.append(f" {printable(key)}=", "dim")
+                line.append(f"{value:g}" if isinstance(value, float) else printable(str(_as_text(value))), "default")
             if record.exc_info and record.exc_info[0] is not None:
-                line.append("\n" + logging.Formatter().formatException(record.exc_info), "dim")
+                for each in logging.Formatter().formatException(record.exc_info).split("\n"):
+                    line.append(f"\n  {printable(each)}", "dim")  # no line of it looks like one of the log
             self._console.print(line)
         except Exception:
             self.handleError(record)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..runtime.rates import Rate
+from ..runtime.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,7 +77,7 @@ def progress_line(facts: ProgressFacts, rows_per_s: float) -> str:
     if facts.memory_limit:
         parts.append(f"memory {format_bytes(facts.memory_bytes)} of {format_bytes(facts.memory_limit)}")
     if facts.note:
-        parts.append(facts.note)
+        parts.append(printable(facts.note))
     return "  ".join(parts)
 
 

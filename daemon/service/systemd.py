@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from ..runtime.terminal import printable
+
 __all__ = ["Notifier", "own_executable", "unit"]
 
 # The executable in the unit templates; unit() replaces it.
@@ -54,7 +56,7 @@ class Notifier:
             return
         lines = [state] if state else []
         if status:
-            lines.append("STATUS=" + " ".join(status.splitlines()))
+            lines.append("STATUS=" + printable(" ".join(status.splitlines())))
         try:
             if self._socket is None:
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)

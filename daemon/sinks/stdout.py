@@ -10,6 +10,7 @@ from fastwire.columns.text import LineFormatter
 
 from ..runtime.errors import SinkDoneError, SinkFailedError
 from ..runtime.logs import get_logger
+from ..runtime.terminal import printable_json
 from .unlogged import UnloggedSink
 
 __all__ = ["PIECE_BYTES", "ReaderGoneError", "StdoutSink"]
@@ -34,6 +35,7 @@ class StdoutSink(UnloggedSink):
     def __init__(self, descriptor: int | None = None) -> None:
         super().__init__()
         self._descriptor = sys.stdout.fileno() if descriptor is None else descriptor
+        self._terminal = os.isatty(self._descriptor)
 
     def write(self, chunk: Chunk) -> None:
         """Print the rows of ``chunk``; waits for a slow reader. Raises ReaderGoneError when the reader has gone."""
@@ -50,8 +52,8 @@ class StdoutSink(UnloggedSink):
             _log.warning("an entry cannot be decoded and was not printed", log=str(letter.log), reason=letter.reason)
 
     def put(self, text: bytes) -> None:
-        """Write ``text``; waits for a slow reader. Raises ReaderGoneError when the reader has gone."""
-        rest = memoryview(text)
+        """Write lines of JSON; waits for a slow reader. Raises ReaderGoneError when the reader has gone."""
+        rest = memoryview(printable_json(text) if self._terminal else text)
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]

@@ -8,6 +8,7 @@ import typer
 from fastwire.systems import grammars
 
 from ..options import BrokerOptions, DatasetPlace, StoreAccess, argument, refuse, with_broker_options
+from ..say import say
 
 __all__ = ["dead"]
 
@@ -112,7 +113,7 @@ def _replay(
     counts = Replayed()
 
     def tell(line: str) -> None:
-        typer.echo(line, err=True)
+        say(line, err=True)
 
     async def run(source: Replay) -> None:
         recall = recall_of(connection, topic)
@@ -140,6 +141,6 @@ def _replay(
         elif as_json:
             typer.echo(json.dumps({"path": path} | counts.to_json()))
         else:
-            typer.echo(f"{path}: {counted(counts.written, 'dead letter')} written to {target[1]} and marked")
+            say(f"{path}: {counted(counts.written, 'dead letter')} written to {target[1]} and marked")
             for line in counts.lines():
-                typer.echo(f"  {line}")
+                say(f"  {line}")

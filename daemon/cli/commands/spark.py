@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..options import ConfigPath
+from ..say import say
 
 if TYPE_CHECKING:
     from ...config import SparkConfig
@@ -62,9 +63,9 @@ def _try_jobs(session: object, jobs: Mapping[str, "SparkConfig"], rows: int) -> 
 
     for name, job in jobs.items():
         trial = try_job(session, name, job, rows)
-        typer.echo(f"{name}")
-        typer.echo(f"  tried    {trial.rows:,} rows of {origin(job.source)}: {trial.bad:,} are bad")
+        say(f"{name}")
+        say(f"  tried    {trial.rows:,} rows of {origin(job.source)}: {trial.bad:,} are bad")
         for reason, count in trial.reasons:
-            typer.echo(f"           {count:,} times: {reason}")
-        typer.echo(f"  table    {', '.join(f'{column} {kind}' for column, kind in trial.columns)}")
-    typer.echo("nothing was written")
+            say(f"           {count:,} times: {reason}")
+        say(f"  table    {', '.join(f'{column} {kind}' for column, kind in trial.columns)}")
+    say("nothing was written")

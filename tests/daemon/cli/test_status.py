@@ -107,7 +107,7 @@ def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert f"{told.address} not ready" == lines[0]
     for line in (
-        "error the disk\N{REPLACEMENT CHARACTER}[2J is gone",
+        "error the disk\\x1b[2J is gone",
         "waits disk full",
         "stopped orders 0: refused",
         "dead letters 3 since the start",
