@@ -14,7 +14,7 @@ from fastwire.systems import grammar_named, row_of
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .level import SPLITS, level_keys, time_level
 from .tableformat import TITLES
-from .tableschema import misfit
+from .tableschema import misfit, retyped
 
 __all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description"]
 
@@ -55,6 +55,7 @@ class DatasetOptions:
     dataset with other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if
     the source delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a
     dataset with another topic of its ``system``: as for a Spark job, whose query would write those of another one.
+    ``older_columns`` are the ``columns`` as versions wrote them that gave a job no ``types``: they may be among those.
     """
 
     system: str
@@ -67,6 +68,7 @@ class DatasetOptions:
     types: tuple[Column, ...] = ()
     shared: bool = False
     single_log: bool = False
+    older_columns: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     table: str = ""
     level_types: tuple[Column, ...] = ()
@@ -158,7 +160,9 @@ class Description:
         differences = []
         for name, word in _WORDS.items():
             held, wanted = getattr(self, name), getattr(options, name)
-            if held != wanted and not (name == "columns" and self.types and options.types):
+            if name == "columns" and options.types and (self.types or {*held} <= {*options.older_columns}):
+                continue  # they are compared by type, here or by the writer
+            if held != wanted:
                 differences.append(f"{word} of the dataset: {_show(held)}; configured: {_show(wanted)}")
         for name, default in (("table", ""), ("branch", "main")):
             held, wanted = (each.catalog.get(name, default) for each in (self, options))
@@ -171,6 +175,8 @@ class Description:
                 differences.append(f"decoded columns do not fit those of the dataset: {exc}")
             if self.table and (why := misfit(self.types, named_as(options.types, self.types))):
                 differences.append(why)
+            if options.single_log and not self.table and (why := retyped(self.types, options.types)):
+                differences.append(f"{why} in the files of a job")
             if self.prefix != (other := record_prefix(options.system, options.columns, options.types)):
                 words = [f'with "{each}" before the columns of the records' for each in (self.prefix, other)]
                 differences.append(f"the names of the dataset: {words[0]}; configured: {words[1]}")

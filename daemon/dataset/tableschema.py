@@ -19,6 +19,7 @@ __all__ = [
     "partition_columns",
     "partition_values",
     "plain_type",
+    "retyped",
     "unfit",
 ]
 
@@ -88,6 +89,26 @@ def misfit(before: Sequence[Column], after: Sequence[Column]) -> str:
         if was != is_:
             return f"a table cannot change the type of its column {column.name} from {was} to {is_}"
     return unfit(after)
+
+
+def retyped(before: Sequence[Column], after: Sequence[Column]) -> str:
+    """Return how the types of columns differ that are in both; "" if they do not. Structs may get and lack fields."""
+    known = {column.name: column for column in before}
+    changed = (column for column in after if not _joins(known.get(column.name, column), column))
+    return "; ".join(f"{known[column.name]} cannot become {column}" for column in changed)
+
+
+def _joins(one: Column, other: Column) -> bool:
+    if one.arrow != other.arrow:
+        return False
+    if one.arrow != "+s":
+        pairs = list(zip(one.children, other.children, strict=True))
+    else:
+        fields = {each.name: each for each in one.children}
+        pairs = [(fields[each.name], each) for each in other.children if each.name in fields]
+        if not pairs and one.children:
+            return False  # another struct: nothing of one has a place in the other
+    return all(_joins(*pair) for pair in pairs)
 
 
 def plain_type(column: Column, *, sized: bool = False) -> Any:

@@ -59,7 +59,8 @@ def test_records_behind_an_older_checkpoint_land(
     assert sorted(row["order_id"] for row in job.rows()) == [*range(40)]
     assert len(job.rows(job.bad)) == 4
     assert {row["value"] for row in job.rows(job.bad)} == {b"bad %d" % first for first in range(0, 40, 10)}
-    assert job.verify().filtered == 4
+    report = job.verify()
+    assert (report.filtered, report.placed_files) == (4, report.files)
     job.verify(job.bad)
 
 

@@ -378,12 +378,23 @@ def test_what_only_spark_can_refuse(spark: Any, tmp_path: Path) -> None:
     assert "which Spark does not distinguish" in refused(spark, replace(job, dedupe=None, output={}))[0]
 
 
-def test_other_columns_need_another_table(spark: Any, tmp_path: Path) -> None:
+def test_a_table_gets_new_columns_and_keeps_types(spark: Any, tmp_path: Path) -> None:
     job = json_job(tmp_path)
-    Landed(job.landed).add([order(1)])
+    landed = Landed(job.landed)
+    landed.add([order(1)])
     assert run_jobs(spark, job.config()) == 0
+    (tmp_path / "orders.ddl").write_text(DDL + "city STRING, small TINYINT")
+    landed.add([order(2, city="Ulm", small=3)])
+    assert run_jobs(spark, job.config()) == 0
+    (tmp_path / "orders.ddl").write_text("order_id BIGINT NOT NULL")
+    landed.add([order(3)])
+    assert run_jobs(spark, job.config()) == 0
+    table = spark.read.option("mergeSchema", "true").parquet(str(job.table)).orderBy("order_id")
+    found = [(row["order_id"], row["amount"], row["city"], row["small"]) for row in table.collect()]
+    assert found == [(1, 0.5, None, None), (2, 1.0, "Ulm", 3), (3, None, None, None)]
+    assert job.verify().placed_files == 0  # of a dataset, whose files have no positions of rows
     (tmp_path / "orders.ddl").write_text("order_id INT")
-    with pytest.raises(DatasetMismatchError, match=r"order_id bigint.*configured: order_id int"):
+    with pytest.raises(DatasetMismatchError, match="order_id int64 cannot become order_id int32 in the files of a job"):
         run_jobs(spark, job.config())
     with pytest.raises(DatasetMismatchError, match="the job reads Parquet that the daemon has landed"):
         run_jobs(spark, replace(job, source={"dataset": job.table}, output={"path": tmp_path / "other"}).config())

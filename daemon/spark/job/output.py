@@ -21,7 +21,7 @@ from ...dataset.description import DatasetOptions
 from ...dataset.place import bucket_of
 from ...dataset.staging import ForeignFile
 from ...dataset.tableformat import EMPTY_TEXTS
-from ...dataset.tableschema import misfit
+from ...dataset.tableschema import misfit, retyped
 from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, SinkFailedError, Superseded
 from ..source.offsets import read_offsets
@@ -78,7 +78,9 @@ class _Table:
         self._log: Log | None = None
 
     def open(self) -> None:
+        """Read the log. Raises ConfigurationRefused for a table with other types."""
         self._writer.open()
+        self._check_columns()
 
     def close(self) -> None:
         self._writer.close()
@@ -97,9 +99,16 @@ class _Table:
         self._check_query()
         # A checkpoint that has fallen behind its table has begun a new line of numbers.
         self._log = max([self._log, *self._lines()], key=lambda log: int(log.incarnation))
-        if self._options.table and (why := misfit(self._writer.types, self._options.types)):
-            raise ConfigurationRefused(f"the columns of the job do not fit the table at {self.path}: {why}")
+        self._check_columns()
         self._check_published()
+
+    def _check_columns(self) -> None:
+        """Refuse columns of other types: columns are added, and those that the job lacks are null in its files."""
+        compare = misfit if self._options.table else retyped
+        if why := compare(self._writer.types, self._options.types):
+            raise ConfigurationRefused(
+                f"the columns of the job do not fit the table at {self.path}: {why}. Keep the type, or use a new path"
+            )
 
     def _lines(self) -> list[Log]:
         return [log for log in self._writer.coverage.logs() if log.system == "spark"]
@@ -170,7 +179,7 @@ class DatasetOutput:
         self,
         output: SparkOutput,
         table: DatasetOptions,
-        bad: Sequence[str],
+        letters: DatasetOptions,
         stateful: bool,
         settings: str,
         pieces: Callable[[], Pieces] = marked_pieces,
@@ -178,7 +187,6 @@ class DatasetOutput:
         batches: PlannedBatches | None = None,
     ) -> None:
         self._table = _Table(output.path, table, bucket_of(output))
-        letters = DatasetOptions(system=table.system, cluster=table.cluster, columns=tuple(bad), single_log=True)
         self._bad = _Quarantine(output.quarantine, letters)
         self._compression = output.compression
         self._stateful = stateful
@@ -305,7 +313,7 @@ def make_output(output: SparkOutput, plan: Plan, batches: PlannedBatches | None 
     """Return the output for the rows of ``plan``. Without ``batches`` a batch is known by its number alone."""
     types = {field.name: field.dataType.simpleString() for field in plan.table}
     time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
-    return DatasetOutput(output, plan.dataset, plan.bad, plan.stateful, plan.settings, plan.pieces, time, batches)
+    return DatasetOutput(output, plan.dataset, plan.letters, plan.stateful, plan.settings, plan.pieces, time, batches)
 
 
 def query_id(frame: Any) -> str:

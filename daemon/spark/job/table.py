@@ -10,7 +10,7 @@ from ...dataset.description import DatasetOptions
 from ...dataset.place import table_refusal
 from ...dataset.tableschema import column_of
 
-__all__ = ["table_options"]
+__all__ = ["columns_of", "table_options"]
 
 # Types that have the same text in the name of a folder and in the log of a table.
 _IN_TABLES = ("string", "int", "bigint", "boolean", "date")
@@ -19,23 +19,18 @@ _IN_TABLES = ("string", "int", "bigint", "boolean", "date")
 def table_options(job: str, output: SparkOutput, fields: Sequence[Any]) -> DatasetOptions:
     """Return the options of the dataset in which ``job`` lands rows with the columns ``fields``, which are Spark's.
 
-    Parquet files have fixed columns; a table gets the columns that it lacks. Raises ConfigError, with all reasons, for
-    columns that cannot be folders, or not in a table of this format, and if its library is not installed.
+    It gets the columns that it lacks. Raises ConfigError, with all reasons, for columns that cannot be folders, or not
+    in a table of this format, and if its library is not installed.
     """
     types = {field.name: field.dataType.simpleString() for field in fields}
-    options = DatasetOptions(
-        system="spark",
-        cluster=job,
-        columns=tuple(f"{name} {kind}" for name, kind in types.items() if name not in output.partition_by),
+    options = replace(
+        columns_of(job, [field for field in fields if field.name not in output.partition_by]),
         levels=output.partition_by,
-        single_log=True,
     )
     if output.table_format:
         columns = {field.name: column_of(field.jsonValue()) for field in fields}
         options = replace(
             options,
-            columns=tuple(name for name in types if name not in output.partition_by),
-            types=tuple(column for name, column in columns.items() if name not in output.partition_by),
             level_types=tuple(columns[name] for name in output.partition_by),
             table=output.table_format,
             catalog=catalog_of(output),
@@ -50,6 +45,23 @@ def table_options(job: str, output: SparkOutput, fields: Sequence[Any]) -> Datas
     if problems:
         raise ConfigError(problems)
     return options
+
+
+def columns_of(job: str, fields: Sequence[Any], *, typed: bool = True) -> DatasetOptions:
+    """Return the options of a dataset of ``job`` with the columns ``fields``, which are Spark's.
+
+    Without ``typed`` an older version described the columns by their names alone.
+    """
+    names = tuple(field.name for field in fields)
+    kinds = [f" {field.dataType.simpleString()}" if typed else "" for field in fields]
+    return DatasetOptions(
+        system="spark",
+        cluster=job,
+        columns=names,
+        types=tuple(column_of(field.jsonValue()) for field in fields),
+        older_columns=tuple(map(str.__add__, names, kinds)),
+        single_log=True,
+    )
 
 
 def _no_folder(name: str, kind: str, table: str) -> str:

@@ -16,7 +16,7 @@ from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.spark import SparkOutput
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.verify import verify
-from fastwire_daemon.runtime.errors import ConfigurationRefused, SinkFailedError
+from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetMismatchError, SinkFailedError
 from fastwire_daemon.spark.job.checkpoint import split_path
 from fastwire_daemon.spark.job.output import DatasetOutput, _Quarantine, _Table
 from fastwire_daemon.spark.job.plan import split_of
@@ -24,7 +24,23 @@ from fastwire_daemon.spark.job.planned import Planned, PlannedBatches
 from fastwire_daemon.spark.job.split import BAD
 from tests.support import icebergs
 
-PLAIN = DatasetOptions(system="spark", cluster="orders", columns=("number bigint",), single_log=True)
+NUMBER = Column("number", "l", True)
+PLAIN = DatasetOptions(
+    system="spark",
+    cluster="orders",
+    columns=("number",),
+    types=(NUMBER,),
+    older_columns=("number bigint",),
+    single_log=True,
+)
+# As versions wrote them whose Parquet tables could get no columns.
+OLDER = replace(PLAIN, columns=("number bigint",), types=())
+LETTERS = replace(
+    PLAIN,
+    columns=("value", "reason"),
+    types=(Column("value", "u", True), Column("reason", "u", True)),
+    older_columns=("value", "reason"),
+)
 SOURCE = pa.struct([("value", pa.string()), ("reason", pa.string())])
 
 
@@ -73,7 +89,7 @@ def output(
     folders = {"path": folder / "table", "quarantine": folder / f"{name}_bad", "checkpoint": folder / name}
     settings = SparkOutput.model_validate({key: str(path) for key, path in folders.items()})
     (folder / name).mkdir(exist_ok=True)
-    made = DatasetOutput(settings, table, ["value", "reason"], False, split, batches=batches)
+    made = DatasetOutput(settings, table, LETTERS, False, split, batches=batches)
 
     def reached(step: str) -> None:
         if step == at:
@@ -168,7 +184,7 @@ output = {{ path = "/table", quarantine = "/bad", checkpoint = "/checkpoint"{mor
 
 def in_table(folder: Path, form: str, *more: Column) -> DatasetOptions:
     """The options of a dataset that is published in a table, with the column of numbers and ``more``."""
-    types = (Column("number", "l", True), *more)
+    types = (NUMBER, *more)
     catalog = icebergs.catalog(folder / "table") if form == "iceberg" else {}
     names = tuple(each.name for each in types)
     return replace(PLAIN, columns=names, types=types, table=form, catalog=catalog)
@@ -224,10 +240,34 @@ def test_a_table_gets_columns_and_keeps_their_types(tmp_path: Path) -> None:
         made.close()
     assert landed(tmp_path, "delta")[0] == [0, 1]
     assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().column_names == ["number", "note"]
-    made = output(tmp_path, table=in_table(tmp_path, "delta", Column("note", "l", True)))
     with pytest.raises(ConfigurationRefused, match="cannot change the type of its column note from string to long"):
-        made.write(Frame("query", [2]), 2)
-    made.close()
+        output(tmp_path, table=in_table(tmp_path, "delta", Column("note", "l", True)))
+
+
+NOTED = replace(
+    PLAIN,
+    columns=("number", "note"),
+    types=(NUMBER, Column("note", "u", True)),
+    older_columns=("number bigint", "note string"),
+)
+
+
+@pytest.mark.parametrize("first", [PLAIN, OLDER], ids=["typed", "older"])
+def test_a_table_of_parquet_gets_columns_and_keeps_their_types(tmp_path: Path, first: DatasetOptions) -> None:
+    """Also one of a version that described its columns without types."""
+    for batch, table in enumerate((first, PLAIN, NOTED, PLAIN)):
+        made = output(tmp_path, table=table)
+        made.write(Frame("query", [batch], ["x"] if batch == 2 else ()), batch)
+        made.close()
+    assert rows(tmp_path / "table") == [0, 1, 2, 3]
+    report = verify(tmp_path / "table")
+    assert report.ok, report.problems
+    number = replace(PLAIN, types=(Column("number", "i", True),), older_columns=("number int",))
+    with pytest.raises(DatasetMismatchError, match=r"int64 cannot become number int32|number bigint; configured"):
+        output(tmp_path, table=number)
+    note = replace(NOTED, types=(NUMBER, Column("note", "l", True)), older_columns=("number bigint", "note bigint"))
+    with pytest.raises(ConfigurationRefused, match=r"note string cannot become note int64\. Keep the type, or use a"):
+        output(tmp_path, table=note)
 
 
 class Ranges:

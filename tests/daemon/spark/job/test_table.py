@@ -8,7 +8,7 @@ import pytest
 from fastwire.decode.evolution import Column
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.config.spark import SparkOutput
-from fastwire_daemon.dataset.tableschema import column_of, plain_type
+from fastwire_daemon.dataset.tableschema import column_of, plain_type, retyped
 from fastwire_daemon.spark.job.table import table_options
 
 INNER = {"type": "struct", "fields": [{"name": "n", "type": "integer", "nullable": True, "metadata": {}}]}
@@ -69,7 +69,9 @@ def test_columns_and_partitions() -> None:
     assert options.types == (Column("id", "l", True),)
     assert options.level_types == (Column("n", "i", True), Column("day", "tdD", True))
     plain = table_options("orders", output("parquet", "day"), fields)
-    assert (plain.table, plain.columns, plain.types) == ("", ("id bigint", "n int"), ())
+    assert (plain.table, plain.columns, plain.level_types) == ("", ("id", "n"), ())
+    assert plain.types == (Column("id", "l", True), Column("n", "i", True))
+    assert plain.older_columns == ("id bigint", "n int")
 
 
 def test_all_that_a_table_cannot_have_is_told_at_once() -> None:
@@ -92,3 +94,23 @@ def test_all_that_a_table_cannot_have_is_told_at_once() -> None:
             f"a table of Delta cannot have these columns: {why}",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        ([Column("new", "u", True)], ""),
+        ([Column("s", "+s", True, (Column("n", "i", True), Column("m", "u", True)))], ""),
+        ([Column("s", "+s", True, (Column("n", "l", True),))], "s struct<n int32> cannot become s struct<n int64>"),
+        ([Column("s", "+s", True, (Column("m", "i", True),))], "s struct<n int32> cannot become s struct<m int32>"),
+        (
+            [Column("l", "+l", True, (Column("item", "l", True),))],
+            "l list<item int32> cannot become l list<item int64>",
+        ),
+        ([Column("n", "d:9,2", True)], "n d:8,2 cannot become n d:9,2"),
+    ],
+)
+def test_columns_of_files_may_come_and_keep_their_types(after: list[Column], why: str) -> None:
+    inner = (Column("n", "i", True),)
+    before = [Column("s", "+s", True, inner), Column("l", "+l", True, (Column("item", "i", True),))]
+    assert retyped([*before, Column("n", "d:8,2", True)], after).removeprefix("l ") == why
