@@ -90,6 +90,8 @@ def static_checks(config: Config) -> list[CheckResult]:
         if pipeline.sink.table_format:
             results.append(_columns_of_table(name, pipeline))
             results.append(CheckResult(name, "upkeep", True, UPKEEP[pipeline.sink.table_format]))
+        elif pipeline.sink.is_dataset and (pipeline.decode is not None or pipeline.transform is not None):
+            results += _columns(name, pipeline)
         if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
             results += _dataset(name, pipeline.sink.path, pipeline)
     for name, job in config.spark.items():
@@ -136,6 +138,8 @@ def _dataset(
         return []
     try:
         found = look_at(path, None if pipeline is None else dataset_options(pipeline), medium)
+    except ConfigError:
+        return []  # reported as columns
     except DatasetError as exc:
         return [CheckResult(name, "dataset", False, str(exc), isinstance(exc, DatasetMismatchError))]
     except OSError as exc:
@@ -179,6 +183,17 @@ def _columns_of_table(name: str, pipeline: PipelineConfig) -> CheckResult:
     return CheckResult(
         name, "table", True, f"in the format of {TITLES[options.table]}, partitioned by {levels or 'nothing'}"
     )
+
+
+def _columns(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
+    """Report columns that the files of a pipeline cannot have."""
+    from ..sinks.registry import dataset_options
+
+    try:
+        dataset_options(pipeline)
+    except ConfigError as exc:
+        return [CheckResult(name, "columns", False, problem.message, True) for problem in exc.problems]
+    return []
 
 
 def _short_folders(name: str, pipeline: PipelineConfig) -> list[CheckResult]:

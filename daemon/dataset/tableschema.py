@@ -9,6 +9,7 @@ from fastwire.columns.schema import Storage
 from fastwire.decode.evolution import Column
 from fastwire.systems import row_of
 
+from .columnnames import twice
 from .level import NO_VALUE, level_keys
 
 __all__ = [
@@ -65,7 +66,6 @@ def partition_columns(split: str, partition_by: str, levels: Sequence[Column]) -
 def unfit(columns: Sequence[Column]) -> str:
     """Return the columns that a table cannot have, and why; "" if it can have all."""
     wrong = []
-    names = [column.name.lower() for column in columns]
     for column in columns:
         try:
             plain_type(column)
@@ -73,9 +73,7 @@ def unfit(columns: Sequence[Column]) -> str:
             wrong.append(str(exc))
         if _NOT_IN_NAMES.search(column.name):
             wrong.append(f'the name "{column.name}" has a blank or one of ,;{{}}()=')
-        if names.count(column.name.lower()) > 1:
-            wrong.append(f'"{column.name}" is twice there, if case is ignored')
-    return "; ".join(wrong)
+    return "; ".join([*wrong, *twice(columns)])
 
 
 def misfit(before: Sequence[Column], after: Sequence[Column]) -> str:

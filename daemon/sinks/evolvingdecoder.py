@@ -15,6 +15,7 @@ from fastwire.decode.protowalk import ProtobufDecoder
 from fastwire.decode.resolution import resolve
 from fastwire.wire.pool import Pool
 
+from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.tableschema import misfit
 from ..net.schemaregistry import UnknownSchemaError
 from ..runtime.logs import get_logger
@@ -43,8 +44,9 @@ class EvolvingDecoder:
 
     With ``schemas`` each record has a number of these, and is read by the program that ``find`` returns. Its columns
     are added to those that there are, or (``evolve``) such records are bad; ``for_table`` also those that would make a
-    column wider. Only columns that ``lands`` is true for count, and for tables also the ``levels``. With ``within`` the
-    fields of the program are those of one column of this name. If it ``keeps_nulls``, a null is a row of nulls.
+    column wider, and those with columns that ``names`` refuses. Only columns that ``lands`` is true for count, and for
+    tables also the ``levels``. With ``within`` the fields of the program are those of one column of this name. If it
+    ``keeps_nulls``, a null is a row of nulls.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class EvolvingDecoder:
         lands: Callable[[str], bool] = lambda name: True,
         levels: Sequence[str] = (),
         for_table: bool = False,
+        names: NameRule = ANY_NAME,
         keeps_nulls: bool = False,
     ) -> None:
         self.form = form
@@ -73,6 +76,7 @@ class EvolvingDecoder:
         self._lands = lands
         self._levels = levels
         self._for_table = for_table
+        self._names = names
         self._keeps_nulls = keeps_nulls
         self._written: dict[int, Written] = {}
         self._refusals: dict[int, str] = {}
@@ -185,6 +189,7 @@ class EvolvingDecoder:
             self._refuse(id, NEW_COLUMNS, ", ".join(map(str, new)))
             return
         if self._evolve == "add":
+            self._check_names(union)
             resolve(written, union)  # its columns stay away if its records do
             if self.form == "json":
                 self.given = grown(self.given, written)
@@ -198,6 +203,14 @@ class EvolvingDecoder:
             self._decoder.add(id, resolve(written, self._program), paths)
         elif isinstance(self._decoder, AvroDecoder):
             self._decoder.add(id, resolve(written, self._program))
+
+    def _check_names(self, union: Sequence[Step]) -> None:
+        """Raise SchemaError if the columns that are added have names that readers take for others."""
+        before, after = (
+            [each for each in self._columns(of) if self._lands(each.name)] for of in (self._program, union)
+        )
+        if (why := self._names.refusal(after)) and not self._names.refusal(before):
+            raise SchemaError("", why)
 
     def _of_table(self, program: Sequence[Step]) -> list[Column]:
         """Return the columns of a program that are those of the table."""

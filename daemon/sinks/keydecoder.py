@@ -8,6 +8,7 @@ import pyarrow as pa
 from fastwire.decode.program import BadRecord, Step
 
 from ..config.decode import KEY
+from ..dataset.columnnames import ANY_NAME, NameRule
 from .evolvingdecoder import Evolve, EvolvingDecoder
 from .recordschemas import BrokerSchemas, Pause, RecordSchemas, Written, compiled_key
 
@@ -35,6 +36,7 @@ class KeyDecoder(EvolvingDecoder):
         schemas: RecordSchemas | None = None,
         evolve: Evolve = "add",
         for_table: bool = False,
+        names: NameRule = ANY_NAME,
         memory: int = 64 << 20,
     ) -> None:
         super().__init__(
@@ -46,6 +48,7 @@ class KeyDecoder(EvolvingDecoder):
             find=self._written_by,
             within=KEY if form == "json" else "",
             for_table=for_table,
+            names=names,
             keeps_nulls=True,
         )
         self._program_of_all = program

@@ -19,6 +19,8 @@ from ..config.decode import (
 from ..config.fields import TABLE_TYPES
 from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.rowwise import names_of_records, read_transform
+from ..dataset.columnnames import ANY_NAME, NameRule
+from ..dataset.level import level_keys
 from .base import Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
@@ -89,6 +91,7 @@ def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues 
     # These load pyarrow, which a daemon that only prints does not need.
     from ..dataset.description import DatasetOptions
     from ..dataset.place import table_refusal
+    from ..dataset.tableschema import data_columns
     from .dataset import file_extension
 
     source, sink = config.source, config.sink
@@ -113,6 +116,11 @@ def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues 
     )
     if why := table_refusal(options):
         raise _error("type", why)
+    landing = data_columns(options.system, options.columns, options.types)
+    if not options.table and (why := _names_of(sink).refusal(landing)):
+        where = "transform" if config.transform is not None else "decode"
+        text = f"the files cannot have these columns: {why}. A transform can give them other names"
+        raise ConfigError([Problem("", where, text)])
     return options
 
 
@@ -123,12 +131,21 @@ def value_decoder(
 
     It takes at most ``memory`` bytes for one record.
     """
-    by, for_table = config.sink.partition_by, bool(config.sink.table_format)
-    if config.decode is None:
-        return None if config.transform is None else _transformed_records(config, for_table=for_table)
-    if config.decode.transform is not None:
-        return _transformed(config.decode, config.source.system, by, memory, topics, for_table=for_table)
-    return decoder_of(config.decode, config.source.system, by, memory=memory, topics=topics, for_table=for_table)
+    decode, system, by = config.decode, config.source.system, config.sink.partition_by
+    for_table, names = bool(config.sink.table_format), _names_of(config.sink)
+    if decode is None:
+        return None if config.transform is None else _transformed_records(config, for_table=for_table, names=names)
+    if decode.transform is not None:
+        return _transformed(decode, system, by, memory, topics, for_table=for_table, names=names)
+    return decoder_of(decode, system, by, memory=memory, topics=topics, for_table=for_table, names=names)
+
+
+def _names_of(sink: SinkConfig) -> NameRule:
+    """Return the rule for the columns of a sink."""
+    if not sink.is_dataset:
+        return ANY_NAME
+    levels = (*level_keys(sink.split, sink.partition_by.level), *sink.partition_by.columns)
+    return NameRule(levels, folded=sink.type in ("parquet", *TABLE_TYPES))
 
 
 def _columns_of_records(config: PipelineConfig) -> tuple[str, ...]:
@@ -145,12 +162,15 @@ def decoder_of(
     memory: int = 64 << 20,
     topics: "TopicSchemas | None" = None,
     for_table: bool = False,
+    names: NameRule = ANY_NAME,
 ) -> "ValueDecoder":
     """Return a decoder of values of ``system``, whose columns may name folders, or be those of a table.
 
     ``topics`` are the schemas of the brokers, for values that are decoded by them. Raises ConfigError.
     """
-    return _made_decoder(decode, _read_schemas(decode, system), system, by, memory, topics, for_table=for_table)
+    return _made_decoder(
+        decode, _read_schemas(decode, system), system, by, memory, topics, for_table=for_table, names=names
+    )
 
 
 class _Schemas(NamedTuple):
@@ -180,6 +200,7 @@ def _made_decoder(
     topics: "TopicSchemas | None",
     *,
     for_table: bool = False,
+    names: NameRule = ANY_NAME,
 ) -> "ValueDecoder":
     from .keydecoder import KeyDecoder
     from .recordschemas import schemas_of
@@ -193,6 +214,7 @@ def _made_decoder(
             schemas=schemas,
             evolve=decode.evolve,
             for_table=for_table,
+            names=NameRule(folded=names.folded),
             memory=memory,
         )
     return ValueDecoder(
@@ -208,6 +230,7 @@ def _made_decoder(
         memory=memory,
         schemas=schemas,
         for_table=for_table,
+        names=names,
         keys=keys,
     )
 
@@ -220,6 +243,7 @@ def _transformed(
     topics: "TopicSchemas | None",
     *,
     for_table: bool,
+    names: NameRule,
 ) -> "TransformedValues":
     """Return a decoder whose rows become those of the query. Raises ConfigError."""
     assert decode.transform is not None
@@ -239,10 +263,11 @@ def _transformed(
         levels=by.columns,
         evolve=decode.evolve,
         for_table=for_table,
+        names=names,
     )
 
 
-def _transformed_records(config: PipelineConfig, *, for_table: bool) -> "TransformedValues":
+def _transformed_records(config: PipelineConfig, *, for_table: bool, names: NameRule) -> "TransformedValues":
     """Return what makes records as they are the rows of the query. Raises ConfigError."""
     source, by, columns = config.source, config.sink.partition_by, _columns_of_records(config)
     assert config.transform is not None
@@ -257,6 +282,7 @@ def _transformed_records(config: PipelineConfig, *, for_table: bool) -> "Transfo
         own=names_of_records(source.system, None),
         levels=by.columns,
         for_table=for_table,
+        names=names,
     )
 
 

@@ -15,6 +15,7 @@ from fastwire.position import Log
 from fastwire.wire.pool import Pool
 
 from ..config.rowwise import ROW, TABLE, Query, check_result, columns_in, engine, first_line
+from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.tableschema import misfit
 from ..runtime.errors import DatasetMismatchError, SinkFailedError
 from .recordrows import DecodedRows, RecordRows, Runs
@@ -49,6 +50,7 @@ class TransformedValues:
         levels: Sequence[str] = (),
         evolve: Literal["add", "strict", "divert"] = "add",
         for_table: bool = False,
+        names: NameRule = ANY_NAME,
     ) -> None:
         self._decoder = decoder
         self._query = query
@@ -57,6 +59,7 @@ class TransformedValues:
         self._levels = tuple(levels)
         self._evolve = evolve
         self._for_table = for_table
+        self._names = names
         self._found = result  # as the query has them
         self._result = result
         self._wider: dict[str, pa.DataType] = {}  # types of the dataset for columns that are narrower here
@@ -229,6 +232,8 @@ class TransformedValues:
             self._take_columns()
             if self._for_table and (why := misfit(before, self.types)):
                 raise DatasetMismatchError(f"the transform does not fit the table: {why}")
+            if (why := self._names.refusal(self.types)) and not self._names.refusal(before):
+                raise DatasetMismatchError(f"the transform does not fit the dataset: {why}")
         for index, field in enumerate(self._result):
             if field.type != fields[index].type:
                 columns[index] = columns[index].cast(field.type)

@@ -13,6 +13,7 @@ from fastwire.decode.evolution import Column, columns_of, named_as
 from fastwire.decode.program import BadRecord, SchemaError, Step
 
 from ..config.decode import DELETED, KEY
+from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.levelvalues import unnameable
 from .evolvingdecoder import NEW_COLUMNS, Evolve, EvolvingDecoder
 from .keydecoder import KeyDecoder, is_of_key
@@ -52,6 +53,7 @@ class ValueDecoder(RecordRows):
         memory: int = 64 << 20,
         schemas: RecordSchemas | None = None,
         for_table: bool = False,
+        names: NameRule = ANY_NAME,
         keys: KeyDecoder | None = None,
     ) -> None:
         super().__init__(columns, system, on_bad=on_bad)
@@ -75,6 +77,7 @@ class ValueDecoder(RecordRows):
             lands=self._lands,
             levels=levels,
             for_table=for_table,
+            names=names,
             keeps_nulls=self._keeps_nulls,
         )
         self._take_columns()

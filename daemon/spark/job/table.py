@@ -6,6 +6,7 @@ from typing import Any
 
 from ...config import ConfigError, Problem, SparkOutput
 from ...config.catalog import catalog_of
+from ...dataset.columnnames import twice
 from ...dataset.description import DatasetOptions
 from ...dataset.place import table_refusal
 from ...dataset.tableschema import column_of
@@ -40,6 +41,9 @@ def table_options(job: str, output: SparkOutput, fields: Sequence[Any]) -> Datas
         for i, name in enumerate(output.partition_by)
         if (why := _no_folder(name, types[name], options.table))
     ]
+    nested = [why for each in fields for why in twice(column_of(each.jsonValue()).children, f"{each.name}.")]
+    if nested and not output.table_format:  # a table refuses them itself
+        problems.append(Problem("", f"spark.{job}.decode.schema", "; ".join(nested)))
     if why := table_refusal(options):
         problems.append(Problem("", f"spark.{job}.output.format", why))
     if problems:

@@ -86,7 +86,7 @@ def test_check_refuses_columns_that_a_table_cannot_have(run: Run, good: Path, tm
     code, out, _ = run("check", good)
     assert code == 78
     assert "  table    FAILED: a table of Delta cannot have these columns: tables have no type for at time[ms]" in out
-    assert '"ID" is twice there, if case is ignored' in out
+    assert '"ID" and "id" differ by case only' in out
 
 
 def test_check_says_which_columns_land_in_which_folders(run: Run, good: Path) -> None:
@@ -334,3 +334,40 @@ def test_check_connect_tells_of_partitions_without_a_start(
     assert code == 0
     line = "  start    names 1 of the 2 partitions of orders; the others stop if nothing of them has landed\n"
     assert (line in out) is said
+
+
+FIELD = {"name": "id", "type": "int"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sink", "said"),
+    [
+        ([FIELD, {"name": "hh", "type": "int"}], 'partition_by = "hour"', '"hh" names the folders hh=…, too'),
+        ([FIELD, {"name": "T", "type": "int"}], 'split = "topic"', '"T" names the folders t=…, too'),
+        ([FIELD, {"name": "ID", "type": "int"}], "", '"ID" and "id" differ by case only'),
+        (
+            [{"name": "s", "type": {"type": "record", "name": "S", "fields": [FIELD, {"name": "Id", "type": "int"}]}}],
+            "",
+            '"s.Id" and "s.id" differ by case only',
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_names_that_readers_take_for_others_are_refused(
+    run: Run, tmp_path: Path, form: str, fields: list[dict[str, Any]], sink: str, said: str
+) -> None:
+    (tmp_path / "s.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    config = tmp_path / "config.toml"
+    source = 'url = "kafka://127.0.0.1:1"\ntopics = ["t"]\ngroup = "g"\nstart = "earliest"'
+    config.write_text(
+        f'daemon.http = ""\n[pipelines.x.source]\n{source}\n'
+        f'[pipelines.x.decode]\nformat = "json"\nschema = "{tmp_path}/s.avsc"\n'
+        f'[pipelines.x.sink]\ntype = "{form}"\npath = "{tmp_path}/data"\n{sink}\n'
+    )
+    code, out, err = run("check", config)
+    if form == "delta" and sink:  # the folders are columns of the table
+        said = "is twice there" if "hh" in said else "differ by case only"
+    for command in ("check", "run"):
+        code, out, err = run(command, config)
+        assert code == 78 and said in out + err
+    assert not (tmp_path / "data").exists()

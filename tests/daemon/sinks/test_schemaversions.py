@@ -17,6 +17,7 @@ from fastwire.decode.program import Step
 from fastwire.decode.protobuf import compile_protobuf
 from fastwire.position import Log
 from fastwire_daemon.config.decode import chosen_columns
+from fastwire_daemon.dataset.columnnames import NameRule
 from fastwire_daemon.net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
 from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
@@ -165,6 +166,19 @@ def test_new_columns_can_be_refused(form: str) -> None:
     found, reasons = decoding.rows([("t", SECOND, value), ("t", FIRST, decoding.value(COLUMNS, {"id": 1}))])
     assert found == [{"id": 1}]
     assert [reason.partition(" (")[0] for reason in reasons] == ["NewColumns 1 of t"]
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+@pytest.mark.parametrize("name", ["DT", "ID"])
+def test_a_later_field_that_readers_would_hide_makes_its_records_dead_letters(form: str, name: str) -> None:
+    decoding = Decoding(form, names=NameRule(("dt",), folded=True))
+    schema = {**COLUMNS, "fields": [*COLUMNS["fields"], {"name": name, "type": ["null", "string"]}]}
+    decoding.schemas.known["t", SECOND] = RegistrySchema(form.upper(), json.dumps(schema))
+    hidden, sound = decoding.value(schema, {"id": 7, name: "x"}), decoding.value(COLUMNS, {"id": 1})
+    found, reasons = decoding.rows([("t", FIRST, sound), ("t", SECOND, hidden), ("t", FIRST, sound)])
+    assert found == [{"id": 1}] * 2
+    (reason,) = reasons
+    assert reason.startswith("IncompatibleSchema 1 of t") and f'"{name}"' in reason
 
 
 def test_new_symbols_of_an_enum_are_text() -> None:

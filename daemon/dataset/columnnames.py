@@ -1,0 +1,46 @@
+"""Names of columns that readers of a dataset would take for others."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fastwire.decode.evolution import Column
+
+__all__ = ["ANY_NAME", "NameRule", "twice"]
+
+
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """The names that columns of a dataset may have, beside the folder ``levels`` that readers take columns from.
+
+    Case is ignored for levels, and with ``folded`` for columns, on each level of structs: Spark, Hive and the tables
+    distinguish no case.
+    """
+
+    levels: tuple[str, ...] = ()
+    folded: bool = False
+
+    def refusal(self, columns: Sequence[Column]) -> str:
+        """Return the columns that cannot be in files of the dataset, and why; "" if all can."""
+        levels = {level.lower(): level for level in self.levels}
+        clashes = [(each.name, levels[each.name.lower()]) for each in columns if each.name.lower() in levels]
+        wrong = [
+            f'"{name}" names the folders {level}=…, too, which readers show in its place' for name, level in clashes
+        ]
+        return "; ".join([*wrong, *(twice(columns) if self.folded else ())])
+
+
+ANY_NAME = NameRule()
+
+
+def twice(columns: Sequence[Column], within: str = "") -> Iterator[str]:
+    """Yield the names that are twice among ``columns``, or within one of them, where case is ignored."""
+    seen: dict[str, str] = {}
+    for column in columns:
+        path, name = f"{within}{column.name}", column.name.lower()
+        if name in seen:
+            yield (
+                f'"{path}" is twice there' if seen[name] == path else f'"{path}" and "{seen[name]}" differ by case only'
+            )
+        seen.setdefault(name, path)
+    for column in columns:
+        yield from twice(column.children, f"{within}{column.name}.")
