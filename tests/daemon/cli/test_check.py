@@ -86,7 +86,7 @@ def test_check_refuses_columns_that_a_table_cannot_have(run: Run, good: Path, tm
     code, out, _ = run("check", good)
     assert code == 78
     assert "  table    FAILED: a table of Delta cannot have these columns: tables have no type for at time[ms]" in out
-    assert '"ID" and "id" differ by case only' in out
+    assert '"id" and "ID" differ by case only' in out
 
 
 def test_check_says_which_columns_land_in_which_folders(run: Run, good: Path) -> None:

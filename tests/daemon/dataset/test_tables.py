@@ -444,8 +444,8 @@ def test_verify_finds_a_file_that_is_gone_from_any_folder(tmp_path: Path, form: 
     assert report.problems == [] and report.table is not None and report.table.rewritten == 0
     name = f"{directories[0]}000000000001-0.parquet"
     (tmp_path / name).unlink()
-    for choice in ({}, {"strict": True}, {"deep": True}):
-        (problem,) = verify(tmp_path, **choice).problems
+    for strict, deep in ((False, False), (True, False), (False, True)):
+        (problem,) = verify(tmp_path, strict=strict, deep=deep).problems
         assert (problem.kind, problem.where) == ("missing", name)
 
 
