@@ -22,8 +22,8 @@ from fastwire.tubemq.text import Broker, BrokerPartition, read_failure
 
 __all__ = ["ClientSettings", "ConsumerClient", "ConsumerSettings", "MasterClient", "State"]
 
-SLOW_HEARTBEAT_S = 60.0
 RETRY_S = 1.0
+SLOW_S = 5.0  # a Master forgets a client after 30 s, and frees what a killed one has had: a longer pause would miss it
 NOT_DEPLOYED_S = 5.0
 MOST_FAILURES = 5  # in a row, before the slow period
 
@@ -139,7 +139,7 @@ class MasterClient(ABC):
     def _back_off(self, now: float, wait_s: float) -> None:
         """Count a failure in a row, and wait."""
         self._failures += 1
-        self._due = now + (wait_s if self._failures < MOST_FAILURES else SLOW_HEARTBEAT_S)
+        self._due = now + (wait_s if self._failures < MOST_FAILURES else max(wait_s, SLOW_S))
 
     def _landed(self, body: Message, now: float, close: type[Message]) -> bool:
         """Begin to handle a response; return True if a close makes the rest of it void, or was its request."""

@@ -25,6 +25,10 @@ __all__ = ["Link", "LinkOwner", "RefusedError"]
 
 FETCH_BUFFER_BYTES = 1 << 20  # a frame is complete in it before its messages are decoded
 
+WRONG_PORT = (
+    "the server is no Master: the url names those, whose port is 8715 as shipped, or 8716 with TLS; Brokers have 8123"
+)
+
 M = TypeVar("M", bound=Message)
 
 
@@ -33,7 +37,8 @@ class RefusedError(FastwireError):
 
     def __init__(self, refused: Refused, server: str) -> None:
         self.refused = refused
-        super().__init__(f"{server}: {refused.exception}: {refused.text}")
+        advice = f" ({WRONG_PORT})" if refused.text.startswith("No service") else ""
+        super().__init__(f"{server}: {refused.exception}: {refused.text}{advice}")
 
 
 class LinkOwner(Protocol):

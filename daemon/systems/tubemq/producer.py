@@ -95,13 +95,10 @@ class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
             await self.cluster.master()
         except FastwireError as exc:
             raise ProduceError(f"{self.topic}: {exc}") from exc  # commands wait for a Master that is starting
-        failures = 0
         while True:
             going = await self.session.turn()
-            if not going or self.session.error:
-                failures += 1
-                if not going or failures >= self._masters:
-                    raise ProduceError(f"{self.topic}: {self.session.error}")
+            if not going or self.session.unanswered >= self._masters:
+                raise ProduceError(f"{self.topic}: {self.session.error}")
             if self.client.partitions(self.topic):
                 return
             at = self.client.next_at()

@@ -27,12 +27,14 @@ log = get_logger("source")
 class Session(ABC, Generic[C]):
     """Runs the state machine ``client`` over the connections to the Masters, and goes to the next one where one fails.
 
-    ``error`` is the reason why the last request had no answer that can be used; "" if it had one.
+    ``error`` is the reason why the last request had no answer that can be used; "" if it had one. ``unanswered`` counts
+    such requests in a row.
     """
 
     def __init__(self, client: C, cluster: Cluster) -> None:
         self.client = client
         self.error = ""
+        self.unanswered = 0
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -94,10 +96,12 @@ class Session(ABC, Generic[C]):
             if link is not None:
                 self._cluster.leave_master(link)
             self.error = str(exc)
+            self.unanswered += 1
             log.warning("no answer from the Master, trying again", error=self.error)
             self.client.failed(self._loop.time(), unsent=unsent)
             return True
         self.error = ""
+        self.unanswered = 0
         try:
             self._answered(body)
         except BrokerError as exc:
@@ -105,6 +109,7 @@ class Session(ABC, Generic[C]):
             return False
         except ProtocolError as exc:
             self.error = str(exc)
+            self.unanswered += 1
             log.warning("an answer of the Master cannot be read", error=self.error)
             self._cluster.leave_master(link)
             await asyncio.sleep(AGAIN_S)

@@ -49,6 +49,17 @@ def ready(**settings: Any) -> ClientMembership:
     return one
 
 
+def test_a_number_that_is_taken_is_asked_for_until_the_master_frees_it() -> None:
+    """A member that was killed has it for 30 s."""
+    one, now = member(), 0.0
+    while now < 31:
+        step(one, now, pb.RegisterResponseM2CV2(errCode=430, errMsg="taken"), Method.CLIENT_REGISTER)
+        at = one.next_at()
+        assert at is not None
+        assert at - now <= 5
+        now = at
+
+
 def metadata(topic_id: int, *texts: str) -> pb.GetPartMetaResponseM2C:
     return pb.GetPartMetaResponseM2C(errCode=200, errMsg="OK!", topicMetaInfoId=topic_id, topicMetaInfoList=texts)
 

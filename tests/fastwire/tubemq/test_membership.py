@@ -224,7 +224,8 @@ def test_the_period_of_heartbeats_is_a_setting() -> None:
     assert member.next_at() == 0.5
 
 
-def test_heartbeats_slow_down_after_five_failures() -> None:
+def test_heartbeats_that_fail_go_on() -> None:
+    """A Master forgets a member after 30 s without one."""
     member = registered()
     now, waits = 0.0, []
     for _ in range(6):
@@ -233,9 +234,22 @@ def test_heartbeats_slow_down_after_five_failures() -> None:
         assert at is not None
         waits.append(at - now)
         now = at
-    assert waits == [10, 10, 10, 10, 60, 60]
+    assert waits == [10, 10, 10, 10, 10, 10]
     heartbeat(member, now, beat())
     assert member.next_at() == now + 10
+
+
+def test_requests_without_an_answer_are_repeated_before_the_master_forgets_the_member() -> None:
+    member = registered()
+    now, waits = 0.0, []
+    for _ in range(6):
+        assert member.take_request(now) is not None
+        member.failed(now)
+        at = member.next_at()
+        assert at is not None
+        waits.append(at - now)
+        now = at
+    assert max(waits) == 5
 
 
 @pytest.mark.parametrize("code", [415, 424, 425, 426, 431, 450, 455])

@@ -62,6 +62,7 @@ class AnyMember(Session[C]):
         self._refused = refused
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._known = False  # to the Master, as of its last answer
+        self._refused_since: float | None = None  # by the loop's time
         self._fault = ""  # the last fault of rules that was logged
 
     async def perform(self) -> None:
@@ -101,9 +102,14 @@ class AnyMember(Session[C]):
     def _note(self, body: Message) -> None:
         """Note a refusal after which the request is repeated; one for good was raised."""
         code, text = getattr(body, "errCode", Code.SUCCESS), getattr(body, "errMsg", "")
-        if code != Code.SUCCESS:
-            self.error = str(BrokerError(code, text))
-            log.warning("the Master refuses a request, trying again", error=self.error)
+        if code == Code.SUCCESS:
+            self._refused_since = None
+            return
+        now = self._loop.time()
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        waited = round(now - self._refused_since, 1)
+        self.error = str(BrokerError(code, text))
+        log.warning("the Master refuses a request, trying again", error=self.error, waited_s=waited)
 
     def _settled(self, link: Link) -> None:
         known, self._known = self._known, self.membership.state is State.REGISTERED

@@ -1,6 +1,7 @@
 """Our producer over sockets: the embedded Master and Broker with their faults."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -201,6 +202,32 @@ async def test_the_master_that_answers_is_used(broker: TubeMQDevBroker) -> None:
         async with producing(broker, url=url) as producer:
             await producer.put(OutgoingMessage(b"0"))
     assert each(broker) == [0]
+
+
+async def test_a_master_that_is_silent_is_left_for_the_next_one(broker: TubeMQDevBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"tubemq://127.0.0.1:{silent.getsockname()[1]},{broker.url.removeprefix('tubemq://')}"
+        async with producing(broker, url=url) as producer:
+            await producer.put(OutgoingMessage(b"0"))
+    assert each(broker) == [0]
+
+
+async def test_the_port_of_a_broker_is_not_that_of_a_master(broker: TubeMQDevBroker) -> None:
+    with pytest.raises(ProduceError, match="the server is no Master"):
+        async with producing(broker, url=f"tubemq://{broker.host}:{broker.ports[1]}"):
+            pass
+
+
+async def test_a_web_port_says_so(broker: TubeMQDevBroker) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        with pytest.raises(ProduceError, match="this is a web port"):
+            async with producing(broker, url=f"tubemq://127.0.0.1:{server.sockets[0].getsockname()[1]}"):
+                pass
 
 
 async def test_no_master_answers(broker: TubeMQDevBroker) -> None:
