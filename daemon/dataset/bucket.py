@@ -123,14 +123,6 @@ class Bucket:
         with _translated():
             return bytes(obstore.get_range(self._large, name, start=start, length=size))
 
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """Yield the content in pieces. Raises FileNotFoundError."""
-        found = self.head(name)
-        if found is None:
-            raise FileNotFoundError(f"{self.url}/{name} does not exist")
-        for start in range(0, found.size, PART_BYTES):
-            yield self.part(name, start, min(PART_BYTES, found.size - start))
-
     def head(self, name: str) -> Found | None:
         """Return the object's description; None if it does not exist."""
         import obstore

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from typing import BinaryIO, cast
 
 from ..runtime.errors import DatasetDamagedError
-from .bucket import Bucket, Lease, StoreAwayError
+from .bucket import PART_BYTES, Bucket, Lease, StoreAwayError
 from .patience import Patience
 from .storage import NewFile
 from .upload import UploadedFile
@@ -88,12 +88,18 @@ class ObjectStorage:
         size = self.size(name)
         if size is None:
             raise FileNotFoundError(f"{self.path(name)} does not exist")
-        read = partial(self._bucket.part, name)
-        return cast(BinaryIO, io.BufferedReader(_ObjectReader(read, size), _READ_BYTES))
+        return cast(BinaryIO, io.BufferedReader(_ObjectReader(partial(self._part, name), size), _READ_BYTES))
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """Yield the content in pieces. Raises FileNotFoundError."""
-        return self._bucket.pieces(name)
+        size = self.size(name)
+        if size is None:
+            raise FileNotFoundError(f"{self.path(name)} does not exist")
+        for start in range(0, size, PART_BYTES):
+            yield self._part(name, start, min(PART_BYTES, size - start))
+
+    def _part(self, name: str, start: int, size: int) -> bytes:
+        return self._patience(lambda: self._bucket.part(name, start, size), self.path(name))
 
     # --- writing
 

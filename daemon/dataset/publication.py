@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ..runtime.errors import DatasetDamagedError
-from .log import LogEntry
+from .log import LogEntry, entry_name
 from .storage import Storage
 
 __all__ = ["Publication"]
@@ -46,13 +46,17 @@ class Publication:
                     self._storage.make_folders(entry.folders)
                     ready = True
                 moved = self._storage.publish(staged, name, nbytes, fresh=fresh)
-            if fresh and not moved and not self._storage.exists(name):
+            if fresh and not moved and self._is_lost(number, name):
                 raise DatasetDamagedError(
                     f"{self._storage.path(name)}, a file of log entry {number}, was deleted before it was visible, and "
                     "not by fastwire: its records are committed and lost. What deletes files below _fastwire?"
                 )
             self._reached(f"{step}:{i}")
         self.unsynced |= entry.folders
+
+    def _is_lost(self, number: int, name: str) -> bool:
+        """Return True if a file is neither visible nor, as a later entry would show, published and expired."""
+        return not self._storage.exists(name) and not self._storage.exists(entry_name(number + 1))
 
     def complete(self) -> None:
         """End the publishing of the entries in hand, as far as it is possible."""

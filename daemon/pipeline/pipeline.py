@@ -17,9 +17,7 @@ from ..runtime.budget import Budget
 from ..runtime.errors import (
     DatasetError,
     DatasetMismatchError,
-    DiskFullError,
     Diverged,
-    FencedError,
     LogRefusedError,
     SinkDoneError,
     SinkFailedError,
@@ -40,6 +38,7 @@ from .until_end import watch_end
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
+SINK_LIMIT_S = 30.0  # a run until the end gives up a sink that fails for so long
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 
 log = get_logger("pipeline")
@@ -107,7 +106,14 @@ class Pipeline:
         self._sink_open = False
         self._existed = True
         self._wake = asyncio.Event()
-        self._setbacks = Setbacks(name, metrics, self._wake, lambda: self._draining or self._failure is not None)
+        self._setbacks = Setbacks(
+            name,
+            metrics,
+            self._wake,
+            lambda: self._draining or self._failure is not None,
+            self._clock,
+            SINK_LIMIT_S if until_end else None,
+        )
         self._stages: dict[str, Any] | None = None  # the last ones
 
     # --- events of the source: on the loop's thread, never blocking
@@ -270,6 +276,9 @@ class Pipeline:
             raise self._broken(PipelineFailed(str(exc), 78 if exc.configuration else 1)) from exc
         except DatasetError as exc:
             raise self._broken(PipelineFailed(str(exc))) from exc
+        except Exception as exc:
+            self._broken(PipelineFailed(f"a fault of this program: {type(exc).__name__}: {exc}"))
+            raise
         finally:
             if watch is not None:
                 watch.cancel()
@@ -388,8 +397,7 @@ class Pipeline:
         self.coverage = await self._sink.run(self._sink.sink.commit)
         seconds = self._clock() - started
         self._roll.restart()
-        if rows:
-            self._setbacks.landed()
+        self._setbacks.committed(rows)
         rows = self.figures.committed(rows, self._sink.published, seconds, reason, self._sink.decoded)
         self.count()
         self._budget.check()
@@ -449,7 +457,7 @@ class Pipeline:
             try:
                 self.coverage = await self._sink.run(self._sink.sink.open)
             except (SinkFailedError, Superseded, OSError) as exc:
-                if self._draining or self._is_hopeless(exc):
+                if self._draining or self._setbacks.ends(exc):
                     raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
                 await self._setbacks.wait(self._setbacks.unopened(exc), exc)
                 continue
@@ -465,14 +473,6 @@ class Pipeline:
                 self._cluster = sink.cluster
             return
 
-    def _is_hopeless(self, exc: Exception) -> bool:
-        """Return True for a failure before the first request for records: the sink is set up wrong, and the run ends.
-
-        Later failures are retried for ever: a sink that has worked may work again. Conflicts with other writers and a
-        full disk never end the pipeline.
-        """
-        return self.state == "starting" and not isinstance(exc, Superseded | FencedError | Diverged | DiskFullError)
-
     async def _recover(self, exc: Superseded | SinkFailedError | Diverged) -> None:
         """Drop the void roll, open the sink again to read what is durable, and let the broker send the rest again."""
         delay = 0.0
@@ -480,7 +480,7 @@ class Pipeline:
         if isinstance(exc, SinkDoneError):
             self.drain(str(exc))
         elif not (isinstance(exc, LogRefusedError) and self._stop_refused(exc)):
-            hopeless = self._is_hopeless(exc)
+            hopeless = self._setbacks.ends(exc)
             delay = self._setbacks.void(exc, retried=not (hopeless or self._draining))
             if hopeless:
                 raise PipelineFailed(f"the sink does not work: {exc}") from exc

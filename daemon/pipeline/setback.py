@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..net.backoff import Backoff
-from ..runtime.errors import Diverged, SinkFailedError, Superseded
+from ..runtime.errors import DiskFullError, Diverged, FencedError, SinkFailedError, Superseded
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 
@@ -18,17 +18,41 @@ log = get_logger("pipeline")
 class Setbacks:
     """The failures of one pipeline's sink since its last commit of rows.
 
-    ``wake`` interrupts a wait to call ``over``, which returns True to end it.
+    ``wake`` interrupts a wait to call ``over``, which returns True to end it. ``limit_s`` is the time after which a
+    failing sink is given up (None: never), by ``clock``, in seconds.
     """
 
-    def __init__(self, pipeline: str, metrics: PipelineMetrics, wake: asyncio.Event, over: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        metrics: PipelineMetrics,
+        wake: asyncio.Event,
+        over: Callable[[], bool],
+        clock: Callable[[], float],
+        limit_s: float | None = None,
+    ) -> None:
         self.waiting: str | None = None
         """The reason why the pipeline waits, as text for the status; None while it does not wait."""
         self._pipeline = pipeline
         self._metrics = metrics
         self._wake = wake
         self._over = over
+        self._clock = clock
+        self._limit_s = limit_s
+        self._since: float | None = None  # the first failure
         self._backoff = Backoff(first_s=FIRST_S, most_s=MOST_S)
+
+    def ends(self, exc: Exception) -> bool:
+        """Note a failure; return True if the sink has failed for the whole limit.
+
+        What a sink fails for later is retried at the start, too: nothing but time shows whether it was set up wrong.
+        Conflicts with other writers and a full disk never end the pipeline.
+        """
+        if self._limit_s is None or isinstance(exc, Superseded | FencedError | Diverged | DiskFullError):
+            return False
+        if self._since is None:
+            self._since = self._clock()
+        return self._clock() - self._since >= self._limit_s
 
     def void(self, exc: Superseded | SinkFailedError | Diverged, *, retried: bool = True) -> float:
         """Log why the roll is void; return the seconds to wait before the sink is opened again.
@@ -63,9 +87,11 @@ class Setbacks:
         again = {"retry_in_s": round(delay, 1)} if delay else {}
         log.error(event, pipeline=self._pipeline, why=str(exc), **again)
 
-    def landed(self) -> None:
-        """Start again with the shortest delay after a commit of rows."""
-        self._backoff.reset()
+    def committed(self, rows: int) -> None:
+        """Note a commit: the sink works. After one of rows the delay is the shortest again."""
+        self._since = None
+        if rows:
+            self._backoff.reset()
 
     async def wait(self, seconds: float, why: object) -> None:
         """Wait for ``seconds``, or until ``over`` returns True; ``why`` goes into the status."""

@@ -191,7 +191,7 @@ class Service:
         }
 
     def _failed(self) -> bool:
-        return any(pipeline.state == "failed" for pipeline in self._ended.values())
+        return bool(self._exit_codes)
 
     # --- life
 

@@ -69,6 +69,11 @@ class Reader:
         self._coverage = Coverage()
         self._new_roll()
 
+    @property
+    def has_seen(self) -> bool:
+        """Whether it knows that there is a dataset."""
+        return bool(self._writer._identity._id)
+
     def run(self) -> None:
         while True:
             try:

@@ -109,6 +109,12 @@ class Slot:
         self.process: Process | None = None
         self.program: greenlet | None = None
         self.at = ("", "")
+        self.reader: Reader | None = None
+
+    @property
+    def knows(self) -> bool:
+        """Return whether its process has seen the dataset."""
+        return self.reader is not None and self.reader.has_seen
 
     @property
     def running(self) -> bool:
@@ -168,7 +174,7 @@ class Run:
 
         process = Process(f"p{self._born}", step)
         reader = self._reader(self._medium(process), self.broker, process, self.scenario.split)
-        slot.process = process
+        slot.process, slot.reader = process, reader
         slot.program = greenlet(reader.run)
         self.trace.append(f"{process.name} starts")
         self._switch(slot, None)
@@ -200,7 +206,7 @@ class Run:
         else:
             if not slot.program.dead:
                 slot.at = at
-                if self._lost and at[0] == "connect":
+                if self._lost and at[0] == "connect" and self._away is None:
                     raise Violation(f"{slot.process.name} opens a dataset that {self._lost}")
                 return
             self.trace.append(f"{slot.process.name} is done")
@@ -247,9 +253,11 @@ class Run:
     def vanish(self) -> None:
         """The file system of the dataset is unmounted, or the bucket is emptied: the place has nothing in it.
 
-        Nothing happens before a row is acked: until then a new process cannot know that there was a dataset.
+        Nothing happens before a row is acked, and before all processes have seen the dataset: until then one cannot
+        know that there was a dataset.
         """
-        if self._away is None and self._acks:
+        known = all(slot.knows for slot in self.slots if slot.running)
+        if self._away is None and self._acks and known:
             self.trace.append("the dataset is gone")
             self._kept = dict(self._read_log())
             self._away, self._flapped = self._data, True

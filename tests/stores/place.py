@@ -154,7 +154,7 @@ class AzurePlace:
         for name in bucket.walk(""):
             file = target / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(b"".join(bucket.pieces(name)))
+            file.write_bytes(bucket.get(name) or b"")
         return target
 
     def verify(self, *arguments: str) -> subprocess.CompletedProcess[str]:

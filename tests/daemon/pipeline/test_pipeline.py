@@ -286,13 +286,40 @@ async def test_a_sink_whose_reader_has_gone_ends_the_pipeline_without_an_error()
 
 
 @pytest.mark.parametrize("method", ["open", "commit"])
-async def test_a_sink_that_never_worked_ends_the_pipeline(method: str) -> None:
+async def test_a_sink_that_fails_at_the_start_is_tried_again(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bed = Bed()
-    bed.sink.fail[method] = [SinkFailedError("read-only file system")] * 9
+    waits = _failing(0, bed, monkeypatch)
+    bed.sink.fail[method] = [SinkFailedError("the store refuses it: ExpiredToken") for _ in range(4)]
+    await bed.running()
+    assert len(waits) == 4 and waits[0] < waits[3] and bed.pipeline.state == "running"
+    await bed.end()
+
+
+@pytest.mark.parametrize("method", ["open", "commit"])
+async def test_a_run_until_the_end_gives_up_a_sink_that_never_works(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = Bed(until_end=True)
+    waits: list[float] = []
+
+    async def wait(self: Setbacks, seconds: float, why: object) -> None:
+        waits.append(seconds)
+        bed.now += 10
+
+    monkeypatch.setattr(Setbacks, "wait", wait)
+    bed.sink.fail[method] = [SinkFailedError("read-only file system") for _ in range(9)]
     with pytest.raises(PipelineFailed, match="read-only file system") as caught:
         await bed.pipeline.run()
-    assert caught.value.exit_code == 1
-    assert "grant 1" not in bed.notes
+    assert caught.value.exit_code == 1 and len(waits) == 3
+    assert "grant 1" not in bed.notes and bed.pipeline.state == "failed"
+
+
+async def test_a_fault_of_the_program_is_a_failed_pipeline() -> None:
+    bed = Bed()
+    bed.sink.fail["commit"] = [ZeroDivisionError("oops")]
+    with pytest.raises(ZeroDivisionError):
+        await bed.pipeline.run()
+    assert (bed.pipeline.state, bed.pipeline.error) == ("failed", "a fault of this program: ZeroDivisionError: oops")
 
 
 @pytest.mark.parametrize("method", ["open", "commit"])
