@@ -233,8 +233,7 @@ def _upto(table: Table, owner: str) -> int:
 def _add_columns(table: Table, fields: Sequence[Mapping[str, Any]]) -> None:
     transaction = table.transaction()
     with transaction.update_schema() as update:
-        for field in _nested(fields):
-            update.add_column((field.name,), field.field_type)
+        update.union_by_name(Schema(*_nested(fields)))
     _commit(table, transaction)
 
 

@@ -116,7 +116,7 @@ class PublishedTable(Protocol):
         """Create the table with these columns. Raises TableRacedError if there is one now."""
 
     def add_columns(self, columns: Sequence[Column]) -> None:
-        """Add columns to the table as it was seen last. Raises TableRacedError."""
+        """Add columns, and fields that structs lack, to the table as it was seen last. Raises TableRacedError."""
 
     def add(self, files: Sequence[AddedFile], first: int, upto: int) -> None:
         """Add the files of log entries ``first`` to ``upto`` to the table as it was seen last. Raises TableRacedError.

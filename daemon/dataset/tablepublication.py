@@ -17,7 +17,7 @@ from .log import LogEntry, entry_name
 from .publication import Publication
 from .storage import Storage
 from .tableformat import AddedFile, PublishedTable, Seen, TableLateError, TableRacedError, TableStoppedError
-from .tableschema import data_columns, partition_columns, partition_values
+from .tableschema import data_columns, partition_columns, partition_values, with_fields
 
 __all__ = ["TablePublication", "check_fields"]
 
@@ -57,9 +57,10 @@ def check_fields(table: PublishedTable, seen: Seen, description: Description, ty
         there, wanted = seen.types.get(column.name), table.type_of(column)
         if there is None and column.name in first:
             raise TableStoppedError(f"the column {column.name} of the table is gone")
-        if there is None:
+        both = wanted if there is None else with_fields(there, wanted)
+        if both != there and both is not None:
             lacking.append(column)
-        elif there != wanted:
+        elif both is None:
             raise TableStoppedError(f"the column {column.name} of the table is {there}, and the files have {wanted}")
     if seen.strict:
         raise TableStoppedError(f"the table takes no nulls in {', '.join(seen.strict)}, which files may have or lack")

@@ -22,6 +22,7 @@ __all__ = [
     "plain_type",
     "retyped",
     "unfit",
+    "with_fields",
 ]
 
 # Types by the Arrow C data interface, with the names of Delta. Its tables have no times of day and no columns that are
@@ -79,12 +80,13 @@ def unfit(columns: Sequence[Column]) -> str:
 def misfit(before: Sequence[Column], after: Sequence[Column]) -> str:
     """Return the reason why a table with the columns ``before`` cannot go on with ``after``; "" if it can.
 
-    Columns may be added. A table cannot make them wider, and files with other types than its own cannot be added.
+    Either may have columns, and fields of structs on any level, that the other lacks. A table cannot make them wider,
+    and files with other types than its own cannot be added.
     """
     known = {column.name: column for column in before}
     for column in after:
         was, is_ = plain_type(known.get(column.name, column)), plain_type(column)
-        if was != is_:
+        if with_fields(was, is_) is None:
             return f"a table cannot change the type of its column {column.name} from {was} to {is_}"
     return unfit(after)
 
@@ -107,6 +109,27 @@ def _joins(one: Column, other: Column) -> bool:
         if not pairs and one.children:
             return False  # another struct: nothing of one has a place in the other
     return all(_joins(*pair) for pair in pairs)
+
+
+def with_fields(one: Any, other: Any) -> Any:
+    """Return a type of ``plain_type`` with the fields that ``other`` has besides, on any level; None if they differ."""
+    if one == other:
+        return one
+    if not isinstance(one, dict) or not isinstance(other, dict) or one["type"] != other["type"]:
+        return None
+    if one["type"] != "struct":
+        inner = {
+            key: with_fields(one[key], other[key]) for key in ("keyType", "valueType", "elementType") if key in one
+        }
+        return None if None in inner.values() or inner.get("keyType") != one.get("keyType") else one | inner
+    theirs = {each["name"]: each for each in other["fields"]}
+    fields = []
+    for each in one["fields"]:
+        kind = with_fields(each["type"], theirs.pop(each["name"], each)["type"])
+        if kind is None:
+            return None
+        fields.append(each | {"type": kind})
+    return one | {"fields": [*fields, *theirs.values()]}
 
 
 def plain_type(column: Column, *, sized: bool = False) -> Any:
