@@ -43,6 +43,7 @@ setup(
         "fastwire_daemon.conf",
         "pyspark_fastwire",  # Spark looks for modules of such names
     ],
+    py_modules=["fastwire_consume"],
     # Folders keep short names; installed names must not clash with others.
     package_dir={"fastwire_daemon": "daemon", "fastwire_daemon.conf": "conf"},
     package_data={

@@ -23,6 +23,7 @@ from fastwire.wire.pool import Pool
 from ..config import Config, PipelineConfig, load_config
 from ..pipeline.pipeline import Pipeline, PipelineFailed
 from ..pipeline.roll import RollPolicy
+from ..runtime import signals
 from ..runtime.budget import Budget, Level
 from ..runtime.garbage import settle
 from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, write_repeated
@@ -202,6 +203,7 @@ class Service:
             loop.add_signal_handler(number, self._on_stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         loop.add_signal_handler(signal.SIGUSR1, self._on_switch_debug)
+        self._take_held()
         http = await self._serve_http()
         self._budget.start()
         clock = asyncio.create_task(self._clock())
@@ -216,6 +218,8 @@ class Service:
             settle()
             self._notifier.ready(self._line())
             log.info("started", pipelines=sorted(self._running), memory=self._budget.limit)
+            if self._reload_again:
+                self._on_reload()
             while self._running:
                 await asyncio.wait([r.task for r in self._running.values()], return_when=asyncio.FIRST_COMPLETED)
                 self._collect()
@@ -308,6 +312,17 @@ class Service:
                 _tell_end(name, running.pipeline)
 
     # --- signals
+
+    def _take_held(self) -> None:
+        """Handle the signals that arrived since the start of the process."""
+        while signals.held:
+            number = signals.held.pop(0)
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._on_stop(signal.Signals(number).name)
+            elif number == signal.SIGUSR1:
+                self._on_switch_debug()
+            else:
+                self._reload_again = True  # the pipelines start first
 
     def _on_stop(self, name: str) -> None:
         self._signals += 1

@@ -88,9 +88,9 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.packaging
-def test_wheel_holds_three_packages_and_nothing_else(wheel: list[str]) -> None:
+def test_wheel_holds_three_packages_and_the_command(wheel: list[str]) -> None:
     tops = {name.split("/")[0] for name in wheel if ".dist-info/" not in name}
-    assert tops == {"fastwire", "fastwire_daemon", "pyspark_fastwire"}
+    assert tops == {"fastwire", "fastwire_daemon", "pyspark_fastwire", "fastwire_consume.py"}
     assert not [name for name in wheel if name.endswith((".pyx", ".c", ".pyc"))]
 
 
