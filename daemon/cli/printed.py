@@ -166,7 +166,9 @@ def show_report(report: "VerifyReport") -> None:
         "landed",
         [
             f"{each.log.topic}{'' if each.log.partition == '-1' else ' ' + each.log.partition}: "
-            f"{'the beginning' if each.start == '-1:-1' else each.start} to {each.end}, {counted(each.rows, 'row')}"
+            f"{'the beginning' if each.start == '-1:-1' else each.start} to {each.end}"
+            # The rows of a job are counted by its query, and not by the logs that this has read.
+            + (f", {counted(each.rows, 'row')}" if each.log.system == report.system else "")
             for each in report.logs
         ],
     )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # quick to start, in little memory
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"  # quick to start, in little memory
 # As far as every version knows them.
 OLD_SETTINGS = {
     "spark.ui.enabled": "false",

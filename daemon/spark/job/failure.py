@@ -10,6 +10,8 @@ _PASSING = (
     "Python worker failed to connect back",
     "Python worker exited unexpectedly",
     "CANNOT_OPEN_SOCKET",
+    # Spark's own regular expressions, in the frames of a Java that had no time to compile them: a warm one does it.
+    "java.lang.StackOverflowError",
 )
 # What follows the reason in the texts of Spark's exceptions.
 _BEHIND = re.compile(r"\n(?:\s+at |\s*===|\s*Driver stacktrace|\s*JVM stacktrace).*", re.DOTALL)
@@ -39,6 +41,6 @@ def details(exc: BaseException) -> str:
 
 
 def is_passing(exc: BaseException) -> bool:
-    """Return whether one of Spark's processes did not start, or died; a new attempt may succeed."""
+    """Return whether one of Spark's processes did not start, died, or had no stack left; a new attempt may succeed."""
     text = str(exc)
     return any(sign in text for sign in _PASSING)

@@ -35,6 +35,11 @@ _DEFAULTS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    # Without the number of keys, which costs a search for each row, and with what has changed as the file of a batch.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Spark's regular expressions and plans are recursive, and the frames of a Java that is not warm are large.
+    "spark.driver.extraJavaOptions": "-Xss4m",
 }
 
 

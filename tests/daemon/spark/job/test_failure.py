@@ -60,6 +60,10 @@ def test_what_spark_says_of_its_own_failures_is_kept() -> None:
 
 def test_what_is_spark_s_own_trouble_passes() -> None:
     assert is_passing(RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back."))
+    overflow = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: java.lang.StackOverflowError\n\tat java.util.regex"
+    )
+    assert is_passing(RuntimeError(overflow))
     assert not is_passing(RuntimeError(IN_DRIVER))
 
 

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from fastwire.decode.evolution import Column
 from fastwire.position import Coverage, Log, Position, Span
+from fastwire_daemon.cli.printed import show_report
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.spark import SparkOutput
 from fastwire_daemon.dataset.description import DatasetOptions
@@ -304,7 +305,7 @@ def plan(folder: Path, *batches: int) -> None:
         (folder / "a" / "offsets" / str(batch)).write_text('v1\n{}\n{"logOffset":0}')
 
 
-def test_a_batch_is_what_it_reads(tmp_path: Path) -> None:
+def test_a_batch_is_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not write(tmp_path, 0, range(10), Ranges(10), ["x"])
     assert not write(tmp_path, 1, range(10, 20), Ranges(10, 20))
     assert write(tmp_path, 1, range(10, 20), Ranges(10, 20))
@@ -321,6 +322,8 @@ def test_a_batch_is_what_it_reads(tmp_path: Path) -> None:
         report = verify(tmp_path / folder)
         assert report.ok, report.problems
         assert {each.end for each in report.logs if each.log.topic == "t"} == {"40"}
+        show_report(report)
+        assert "\n  t 0: 0 to 40\n" in capsys.readouterr().out
     with pytest.raises(ConfigurationRefused, match=r"goes on with batch 4, but the table at .* ends before batch 3"):
         write(tmp_path, 4, range(40, 50), Ranges(20, 30, 40, 45, 50))
 
