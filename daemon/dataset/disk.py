@@ -172,14 +172,17 @@ class Disk:
             return []
 
     def walk(self, folder: str, below: str = "") -> Iterator[str]:
-        """Yield the names of all files in ``folder`` and below, relative to it; folders that vanish are skipped."""
+        """Yield the names of all files in ``folder`` and below, relative to it; folders that vanish are skipped.
+
+        A symbolic link is a file, also one to a folder: it could lead out of ``folder``, or back into it for ever.
+        """
         try:
             with os.scandir(f"{folder}/{below}") as found:
                 entries = sorted(found, key=lambda entry: entry.name)
         except FileNotFoundError:
             return
         for entry in entries:
-            if entry.is_dir():
+            if entry.is_dir(follow_symlinks=False):
                 yield from self.walk(folder, f"{below}{entry.name}/")
             else:
                 yield below + entry.name

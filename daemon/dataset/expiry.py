@@ -19,7 +19,7 @@ from .log import DIVERTED, STAGING, entry_name
 from .origin import look_at
 from .place import storage_at
 from .storage import Storage
-from .whole import visible
+from .whole import parents, visible
 from .writer import DatasetWriter
 
 __all__ = ["Expired", "expire"]
@@ -124,6 +124,10 @@ def _bounds(storage: Storage, older_s: float) -> tuple[int, int]:
 def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Expired, list[str], set[str]]:
     """Return the result for entries up to ``until``, the files to delete, from the oldest on, and all their folders."""
     there = {*visible(storage), *(f"{DIVERTED}/{name}" for name in storage.list(DIVERTED))}
+
+    def linked(name: str) -> bool:
+        return any(parent in there for parent in parents(name))  # a folder that was replaced by a link to one
+
     names: list[str] = []
     folders: set[str] = set()
     new = Expired(storage.root)
@@ -131,7 +135,7 @@ def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Ex
         if number > max(before, until):
             break
         moved = [name for _staged, name in entry.moves(number, extension)]
-        names += (name for name in moved if name in there)
+        names += (name for name in moved if name in there or (linked(name) and storage.exists(name)))
         folders.update(map(os.path.dirname, moved))
         if number > before:
             new.entries += 1

@@ -65,7 +65,7 @@ class Storage(Protocol):
         """Return the content of a file, None if it does not exist."""
 
     def walk(self, folder: str) -> Iterator[str]:
-        """Yield the names of all files in ``folder`` and below, relative to it."""
+        """Yield the names of all files in ``folder`` and below, relative to it. Links to folders are files."""
 
     def exists(self, name: str) -> bool:
         """Return True if the name exists now."""

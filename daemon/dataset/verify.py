@@ -40,7 +40,7 @@ from .log import DIVERTED, LOG, STAGING, LogEntry, entry_name
 from .place import storage_at
 from .report import LogReport, VerifyReport, counted
 from .storage import Storage
-from .whole import noted_number, noted_numbers, visible
+from .whole import noted_number, noted_numbers, parents, visible
 
 if TYPE_CHECKING:
     from .tableaudit import TableAudit
@@ -140,7 +140,8 @@ class _Verification:
         self._check_numbers(linked, state.number)
         newest = max((number for number in checkpoints if number <= state.number), default=0)
         self._check_files(expected, seen | letters, newest, description.extension)
-        for name in (seen | letters).keys() - expected.keys() if self._table is None else ():
+        linked_folders = {parent for name in expected for parent in parents(name)}  # an operator may have moved one
+        for name in (seen | letters).keys() - expected.keys() - linked_folders if self._table is None else ():
             self._problem("stray", name, "no log entry names this file")
         self._summarize(state)
         if self._table is not None:

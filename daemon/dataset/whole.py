@@ -12,7 +12,7 @@ from ..runtime.errors import DatasetDamagedError
 from .log import LOG, entry_name
 from .storage import Storage
 
-__all__ = ["NEWEST", "Notes", "check_whole", "noted_number", "noted_numbers", "visible"]
+__all__ = ["NEWEST", "Notes", "check_whole", "noted_number", "noted_numbers", "parents", "visible"]
 
 NEWEST = "_fastwire/newest"
 
@@ -108,10 +108,19 @@ def _check_not_emptied(storage: Storage, extension: str, follow: Callable[[], in
 
 
 def visible(storage: Storage) -> Iterator[str]:
-    """Yield the files that plain readers read: those without a name or folder that begins with "_" or "."."""
+    """Yield the files that plain readers read: those without a name or folder that begins with "_" or ".".
+
+    A symbolic link to a folder is one name.
+    """
     for name in storage.walk(""):
         if not any(part.startswith(("_", ".")) for part in name.split("/")):
             yield name
+
+
+def parents(name: str) -> Iterator[str]:
+    """Yield the folders of a file, the nearest first."""
+    while name := name.rpartition("/")[0]:
+        yield name
 
 
 def _numbers(storage: Storage, folder: str) -> list[int]:

@@ -1,5 +1,6 @@
 """Reads a landed dataset as a stream that has each row once."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,20 @@ def landed_columns(path: Path) -> list[str]:
             f"the dataset at {path} is published in a table of {title}, whose files may be rewritten at any time: read "
             f"the table itself with a reader of {title}"
         )
+    _refuse_links(path)
     return list(description.columns)
+
+
+def _refuse_links(path: Path) -> None:
+    """Raise DatasetError for a link to a folder: Spark follows it, and would read files again, or those of others."""
+    for folder, below, _files in os.walk(path):
+        below[:] = [name for name in below if not name.startswith(("_", "."))]
+        for name in below:
+            if (link := Path(folder, name)).is_symlink():
+                raise DatasetError(
+                    f"{link} is a symbolic link to a folder: Spark would read what is behind it as files of the "
+                    "dataset. Remove it, or move the folder back into its place"
+                )
 
 
 def stream_landed(session: Any, path: Path, max_files: int) -> Any:

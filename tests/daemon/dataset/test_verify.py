@@ -18,6 +18,7 @@ import zstandard
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Gap, Log, Position, Span
+from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.findings import NEXT_STEPS
 from fastwire_daemon.dataset.log import DataFile, LogEntry, entry_name
 from fastwire_daemon.dataset.report import VerifyReport
@@ -202,6 +203,32 @@ def test_the_note_of_the_newest_entry_may_be_behind_or_missing(dataset: Path) ->
     assert verify(dataset).ok
     shutil.rmtree(note.parent)
     assert verify(dataset).ok and "the note of them" not in verify(dataset).unproven[-1]
+
+
+def test_links_to_folders_are_strays_that_nothing_follows(dataset: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "000000000001-0.jsonl").write_text("{}")
+    (dataset / "loop").symlink_to(dataset)
+    (dataset / "out").symlink_to(outside)
+    (dataset / "nowhere").symlink_to(tmp_path / "gone")
+    problems = verify(dataset).problems
+    assert sorted((each.kind, each.where) for each in problems) == [
+        ("stray", "loop"), ("stray", "nowhere"), ("stray", "out"),
+    ]  # fmt: skip
+    rolls.writer(dataset).open()  # the next writer is not led astray
+
+
+def test_a_folder_of_files_may_be_a_link(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path / "data", split="topic")
+    writer.open()
+    writer.commit([rolls.stage(writer, [0], "t=a/")], [rolls.span(-1, 0)])
+    writer.close()
+    (tmp_path / "data" / "t=a").rename(tmp_path / "moved")
+    (tmp_path / "data" / "t=a").symlink_to(tmp_path / "moved")
+    assert verify(tmp_path / "data", strict=True).problems == []
+    assert expire(tmp_path / "data", 0.0).deleted == 1
+    assert list((tmp_path / "moved").iterdir()) == []
 
 
 def test_a_hole_in_the_log(dataset: Path) -> None:
