@@ -341,7 +341,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return landed.document()
         self._commit(begun.positions)
         heads = self._now(begun.positions)
-        remade = self._remade(begun.incarnations) | self._shorter(begun.positions)
+        shorter = self._shorter(begun.positions)
+        remade = self._remade(begun.incarnations) | shorter
         known = {each: position for each, position in begun.positions.items() if each.topic not in remade}
         starts = {**self._broker.beginnings(heads.keys() - known.keys()), **known}
         news = self._news(starts, heads)
@@ -352,7 +353,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # A topic that was made again begins anew with all its partitions.
         anew = {each: starts[each] for each in heads if each.topic in remade & topics and each in starts}
         positions = {**begun.positions, **anew, **ends}
-        made = {**self._incarnations(positions), **{t: i for t, i in begun.incarnations.items() if t not in topics}}
+        now = {topic: text for topic, text in self._incarnations(positions).items() if topic in topics}
+        # Where brokers give none, another log of the same name has the next number.
+        counted = {topic: str(int(begun.incarnations.get(topic, "0")) + 1) for topic in shorter & topics - now.keys()}
+        made = {**self._incarnations(positions), **begun.incarnations, **now, **counted}
         if start == self._initial:
             init = {each: starts[each] if each in ends else position for each, position in positions.items()}
             return Offsets(system, positions, init=init, incarnations=made).document()

@@ -415,6 +415,8 @@ def test_a_topic_that_is_made_again_without_an_identity(query: Any) -> None:
             assert one.ends[-1]["new"] == {"many": {"0": "1", "1": "1"}}
         scene.append(120, 12, "many", 1)
         assert lenient.go() == list(range(120, 132))
+        # So a table tells the positions of one log from those of the other.
+        assert [each.get("inc") for each in lenient.ends] == [None, {"many": "1"}, {"many": "1"}]
         assert ending.go() == []
 
 
