@@ -142,7 +142,7 @@ class Pipeline:
 
     def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
         """See ``SourceEvents.on_revoked``: commit now."""
-        if self._holds_something:
+        if self.holds_records:
             self._ask_commit(f"revoked: {reason}")
 
     def on_diverged(self, index: int, reason: str) -> None:
@@ -258,7 +258,7 @@ class Pipeline:
             starting.add_done_callback(self._background_ended)
             try:
                 if self._until_end:
-                    watch = asyncio.create_task(watch_end(self, self._source, starting))
+                    watch = asyncio.create_task(watch_end(self, self._source, starting, self._roll.policy.max_age_s))
                     watch.add_done_callback(self._background_ended)
                 await self._work()
             finally:
@@ -312,7 +312,7 @@ class Pipeline:
 
     def commit_soon(self, reason: str) -> None:
         """Request a commit of the records taken so far, if there are any."""
-        if self._holds_something:
+        if self.holds_records:
             self._ask_commit(reason)
 
     def refresh_soon(self) -> None:
@@ -571,7 +571,7 @@ class Pipeline:
         self._wake.set()
 
     @property
-    def _holds_something(self) -> bool:
+    def holds_records(self) -> bool:
         """True while received records are not committed."""
         return not self._roll.empty or bool(self._chunks) or self._writing
 

@@ -1,11 +1,12 @@
 """``--until-end``: the end of a pipeline once all records that the broker held at the start are committed."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from fastwire.position import Coverage, Position, positions_of
 
+from ..runtime.logs import get_logger
 from ..systems.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed, UnorderedSource
 from .figures import PipelineFigures
@@ -16,6 +17,10 @@ PEER_POLL_S = 1.0  # interval of requests to the broker about logs that another 
 BUSY_POLL_S = 10.0  # the same while records arrive: with a thousand logs the answers would cost more than the records
 CONFIRM_LIMIT_S = 10.0  # the longest wait for acks that a broker does not, or cannot, confirm
 UNREACHABLE_LIMIT_S = 30.0  # the pipeline fails after this time without a broker
+STANDSTILL_S = 120.0  # and the age of a roll, in which another instance commits: then a log without progress is stopped
+TOLD_S = 10.0, 60.0  # the log says after this time what is waited for, and then so often
+
+log = get_logger("pipeline")
 
 T = TypeVar("T")
 
@@ -29,6 +34,8 @@ class _Pipeline(Protocol):
     @property
     def queued(self) -> bool: ...
     @property
+    def holds_records(self) -> bool: ...
+    @property
     def assigning(self) -> bool: ...
     def has_stopped(self, index: int) -> bool: ...
     def commit_soon(self, reason: str) -> None: ...
@@ -36,13 +43,15 @@ class _Pipeline(Protocol):
     def drain(self, reason: str) -> None: ...
 
 
-async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Future[None]") -> None:
+async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Future[None]", roll_age_s: float) -> None:
     """Drain the pipeline when all logs are committed up to their heads at the start.
 
-    Logs that cannot be read for ``Patience``'s limit are stopped and left out. Raises SourceFailed without a broker.
+    Logs that cannot be read for ``Patience``'s limit, and those without progress for ``STANDSTILL_S`` and
+    ``roll_age_s``, are stopped and left out. Raises SourceFailed without a broker.
     """
     loop = asyncio.get_running_loop()
     patience = Patience(source)
+    standstill = _Standstill(source, STANDSTILL_S + roll_age_s)
     heads = await _patiently(source, patience, _find_heads(source, starting))
     asked, seen, landed_at = 0.0, -1, 0.0
     while not pipeline.is_draining:
@@ -63,7 +72,9 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
         # Records that another consumer reads never arrive here; only the broker's cursor shows that they are done.
         if (not behind and settled) or loop.time() - asked >= (PEER_POLL_S if quiet else BUSY_POLL_S):
             asked = loop.time()
-            if not await source.unfinished(heads, pipeline.coverage):
+            unfinished = await source.unfinished(heads, pipeline.coverage)
+            standstill.look(unfinished, pipeline)
+            if not unfinished:
                 landed_at = landed_at or loop.time()
                 # Records committed by an earlier run need their ack as well: wait until the broker's cursor shows it.
                 confirmed = not source.confirms or not await source.unfinished(heads, Coverage())
@@ -74,6 +85,43 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
                 pipeline.commit_soon("end")
                 pipeline.refresh_soon()
         await asyncio.sleep(LOOK_S)
+
+
+class _Standstill:
+    """Says what a run waits for that makes no progress, and stops these logs after ``limit_s``."""
+
+    def __init__(self, source: Source, limit_s: float) -> None:
+        self._source = source
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._seen: object = None
+        self._since = self._tell_at = 0.0
+
+    def look(self, unfinished: Collection[int], pipeline: _Pipeline) -> None:
+        """Compare with the last look; what the sink still holds has limits and reasons of its own."""
+        now = self._loop.time()
+        seen = (unfinished, pipeline.figures.rows_received, pipeline.figures.commits)
+        if seen != self._seen or pipeline.holds_records or not unfinished:
+            self._seen, self._since, self._tell_at = seen, now, now + TOLD_S[0]
+            return
+        waited = now - self._since
+        why = (
+            "the broker does not deliver all records that it held at the start: another consumer reads them and has "
+            "not confirmed them, or their delivery is delayed"
+        )
+        if waited >= self._limit_s:
+            for index in unfinished:
+                self._source.stop(index, f"no progress for {waited:.0f} s: {why}")
+        elif now >= self._tell_at:
+            self._tell_at = now + TOLD_S[1]
+            names = [str(self._source.logs[index]) for index in unfinished]
+            log.warning(
+                "the end waits for records",
+                why=why,
+                logs=names[:5],
+                waiting=len(names),
+                gives_up_in_s=round(self._limit_s - waited),
+            )
 
 
 async def _find_heads(source: Source, starting: "asyncio.Future[None]") -> Mapping[int, Position]:

@@ -197,7 +197,8 @@ class PullSource(ClusteredSource[C, L, P]):
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``."""
-        return [index for index, head in heads.items() if not self._reached(index, head, coverage)]
+        open_ = [index for index, head in heads.items() if not self._reached(index, head, coverage)]
+        return {index: coverage.end(self.partitions[index].log) for index in open_}
 
     def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
         partition = self.partitions[index]

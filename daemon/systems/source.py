@@ -197,7 +197,8 @@ class Source(Protocol):
         """Return the logs that are not committed up to ``heads``, in ``coverage`` or by the broker's cursor.
 
         For ``--until-end``: a log that another consumer reads (stand-by, Shared) ends when the broker's cursor passes
-        its head. Asks the broker only about logs that ``coverage`` does not answer for.
+        its head. Asks the broker only about logs that ``coverage`` does not answer for. Where that cursor is known it
+        is the value of a mapping: a result that equals the last one is no progress.
         """
 
     def waiting(self) -> Mapping[int, str]:

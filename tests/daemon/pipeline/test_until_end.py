@@ -1,6 +1,7 @@
 """The end of a pipeline by ``--until-end``, with a source and a sink that only take notes."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from fastwire.position import Coverage, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.pipeline import until_end
 from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.systems.source import Assignment, First
 from tests.support.pipeline_bed import LOG, Bed, Chunks, NotingSource
@@ -156,3 +158,31 @@ async def test_gives_up_without_a_broker() -> None:
     bed.prepare = prepare
     with pytest.raises(PipelineFailed, match="no broker could be reached for 30 s: the door is shut"):
         await bed.pipeline.run()
+
+
+async def test_records_that_the_broker_holds_back_end_the_run_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a shared subscription records may be delayed, or with another consumer that does not confirm them."""
+    monkeypatch.setattr(until_end, "LOOK_S", 0.01)
+    monkeypatch.setattr(until_end, "PEER_POLL_S", 0.01)
+    monkeypatch.setattr(until_end, "STANDSTILL_S", 1.5)
+    monkeypatch.setattr(until_end, "TOLD_S", (0.2, 60.0))
+    bed = Bed(until_end=True, policy=RollPolicy(max_age_s=0.0, max_idle_s=0.05))
+
+    def prepare(source: NotingSource) -> None:
+        source.head = Position(1, 5)
+        source.peer_is_done = False
+
+    bed.prepare = prepare
+    with caplog.at_level(logging.WARNING, "fastwire.pipeline"):
+        await bed.running()
+        await bed.give(2)
+        bed.source.received = Position(1, 5)
+        assert bed.task is not None
+        with pytest.raises(PipelineFailed, match=r"no progress for \d+ s: .* or their delivery is delayed"):
+            await asyncio.wait_for(bed.task, 20)
+    assert bed.sink.rows == 20  # what came has landed
+    (told,) = [one for one in caplog.records if one.getMessage() == "the end waits for records"]
+    fields = told.__dict__["fields"]
+    assert (fields["waiting"], fields["logs"]) == (1, [str(LOG)])

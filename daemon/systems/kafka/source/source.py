@@ -121,15 +121,15 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
             log.debug("cannot ask for the group's offsets", error=str(exc))
             return open_
         old = outdated((self.partitions[index] for index in open_), committed, coverage)
-        return [
-            index
+        return {
+            index: committed.get(one.place)
             for index, one in ((index, self.partitions[index]) for index in open_)
             # A committed offset from before a break is no progress in the log behind it.
             if one.resumes_at is not None
             or committed.get(one.place, (-1, -1))[0] < heads[index].a
             or self._lags(one, heads[index])
             or one in old
-        ]
+        }
 
     @property
     def standing_by(self) -> bool:

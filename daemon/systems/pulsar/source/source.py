@@ -8,6 +8,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
 from fastwire.pulsar.connection import State
 from fastwire.pulsar.consumer import ConsumerMachine, Phase
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import ServiceUrl, Topic, parse_topic
@@ -159,8 +160,10 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``."""
-        asked = [self._unfinished(self.partitions[index], head, coverage) for index, head in heads.items()]
-        return [index for index, open_ in zip(heads, await asyncio.gather(*asked), strict=True) if open_]
+        cursors = await asyncio.gather(
+            *(self._cursor_before(self.partitions[index], head, coverage) for index, head in heads.items())
+        )
+        return {index: cursor for index, cursor in zip(heads, cursors, strict=True) if cursor is not None}
 
     @property
     def standing_by(self) -> bool:
@@ -455,17 +458,18 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             partition.stop(exc)
             return None
 
-    async def _unfinished(self, partition: Partition, head: Position, coverage: Coverage) -> bool:
+    async def _cursor_before(self, partition: Partition, head: Position, coverage: Coverage) -> Position | None:
+        """Return the broker's cursor of a partition that is not finished, EARLIEST if it is not known; else None."""
         if partition.over:
-            return False
+            return None
         end = coverage.end(partition.log)
         if self.settings.ordered and end is not None and end >= head:
-            return False
+            return None
         try:
-            cursor = await partition.ask_cursor()
+            cursor = await partition.ask_cursor() or PULSAR_EARLIEST
         except FastwireError:
-            return True
-        return cursor is None or cursor < head
+            return PULSAR_EARLIEST
+        return cursor if cursor < head else None
 
     # --- the end
 
