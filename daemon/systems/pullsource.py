@@ -146,9 +146,13 @@ class PullSource(ClusteredSource[C, L, P]):
             granted.append(partition)
             partition.move(Stage.READING)
             partition.session += 1
-            self.slots.attach(partition.index, partition.position(coverage), partition.session)
+            self._attach(partition, partition.position(coverage), coverage)
             self._leaders.place(partition)
         self._granted(granted)
+
+    def _attach(self, partition: P, at: Position, coverage: Coverage) -> None:
+        """Read ``partition`` from ``at`` on, where ``coverage`` ends."""
+        self.slots.attach(partition.index, at, partition.session)
 
     def _granted(self, partitions: Sequence[P]) -> None:
         """Note that ``partitions`` are read from now on."""

@@ -101,13 +101,6 @@ cdef bint read_bundle_head(const uint8_t* p, int64_t size, int64_t base, BundleH
     return head.last < INT64_MAX
 
 
-cdef struct Walk:                # the place in a message set
-    const uint8_t* at
-    int64_t index                # of the next message
-    int64_t sequence             # of the message before it
-    int64_t micro                # the last explicit timestamp
-
-
 cdef int put_message(
     Columns* c, const BundleHead* head, const RowPlace* place, Walk* walk, const uint8_t* end
 ) noexcept nogil:
@@ -138,7 +131,8 @@ cdef int put_message(
     if not flags & SAME_TIME:
         if end - p < 8:
             return DAMAGED
-        walk.micro = micros(c, fw_u64le(p))
+        walk.time = fw_u64le(p)
+        walk.micro = micros(c, walk.time)
         p += 8
     if flags & WITH_KEY:
         if end - p < 1 or end - p - 1 < p[0]:
@@ -151,6 +145,9 @@ cdef int put_message(
         return DAMAGED
     walk.at = p + raw
     walk.index += 1
+    if walk.sequence <= place.highest:
+        walk.known, walk.known_time = walk.sequence, walk.time
+        walk.key, walk.key_size, walk.value, walk.value_size = key, key_size, p, <int64_t>raw
     if walk.sequence < place.wanted or walk.sequence > place.highest:
         return DECODED
     if row >= c.capacity and columns_reserve(c, 1):
@@ -168,6 +165,42 @@ cdef int put_message(
     return DECODED
 
 
+cdef void remember(Walk* walk, const uint8_t* p) noexcept nogil:
+    """Note the key and the value of the last message, at ``p``, which was read before."""
+    cdef uint8_t flags = p[0]
+    cdef uint64_t raw = 0
+    p += 1 if flags & SAME_TIME else 9
+    walk.key, walk.key_size = NULL, 0
+    if flags & WITH_KEY:
+        walk.key, walk.key_size = p + 1, p[0]
+        p += 1 + walk.key_size
+    walk.value = p + fw_varint_near(p, &raw)
+    walk.value_size = <int64_t>raw
+    walk.known, walk.known_time = walk.sequence, walk.time
+
+
+cdef bint find_message(
+    Columns* c, const BundleHead* head, int64_t sequence, Walk* walk, const uint8_t* p, const uint8_t* end
+) noexcept nogil:
+    """Walk to the message with ``sequence`` without a row; return False if it is not there, or cannot be read."""
+    cdef RowPlace place
+    place.wanted = place.highest = INT64_MAX
+    begin_walk(walk, head, p)
+    while walk.index < head.count and walk.sequence < sequence:
+        if put_message(c, head, &place, walk, end):
+            return False
+    return walk.known == sequence
+
+
+cdef void begin_walk(Walk* walk, const BundleHead* head, const uint8_t* p) noexcept nogil:
+    walk.at = p
+    walk.index = 0
+    walk.sequence = head.first - 1
+    walk.micro = 0
+    walk.time = 0
+    walk.known = -1
+
+
 cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_t* end) noexcept nogil:
     """Write messages of a bundle that is not sparse while they all have keys or all have none.
 
@@ -183,7 +216,10 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
     cdef bint with_keys = has(c.mask, COL_KEY)
     cdef const uint8_t* edge = end - FW_STEP     # whole steps and words may be read up to here
     cdef const uint8_t* at = walk.at
+    cdef const uint8_t* last = NULL          # the last message that was taken
     cdef const uint8_t* p
+    cdef uint64_t time = walk.time
+    cdef uint64_t next_time
     cdef const uint8_t* key
     cdef int64_t micro = walk.micro
     cdef int64_t fresh, size, key_size, i
@@ -198,8 +234,10 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
         flags = at[0]
         p = at + 1
         fresh = micro
+        next_time = time
         if not flags & SAME_TIME:
-            fresh = micros(c, fw_u64le(p))
+            next_time = fw_u64le(p)
+            fresh = micros(c, next_time)
             p += 8
         key = NULL
         key_size = 0
@@ -223,7 +261,9 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
         if timestamps is not NULL:
             timestamps[row] = fresh
         micro = fresh
+        time = next_time
         row += 1
+        last = at
         at = p + size
     if offsets is not NULL:
         for i in range(row - first):
@@ -232,6 +272,9 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
     walk.index += row - first
     walk.sequence += row - first
     walk.micro = micro
+    walk.time = time
+    if last is not NULL:
+        remember(walk, last)
     c.rows = row
     c.payload += values.at - values.data - c.cells[VAR_VALUE].size
     lane_close(&values, &c.cells[VAR_VALUE], row - first)
@@ -239,12 +282,11 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
         lane_close(&keys, &c.cells[VAR_KEY], keyed)
 
 
-cdef int put_messages(Columns* c, const BundleHead* head, const RowPlace* place, Reader* r) noexcept nogil:
+cdef int put_messages(Columns* c, const BundleHead* head, const RowPlace* place, Walk* walk, Reader* r) noexcept nogil:
     """Append the rows of one bundle; ``r`` spans its decompressed messages. On failure no row is appended; returns a
-    reason.
+    reason. Afterwards ``walk`` is at the last message.
     """
     cdef Mark mark
-    cdef Walk walk
     cdef int64_t first = c.rows
     cdef int64_t most = (r.end - r.pos) // SMALLEST_MESSAGE + 1
     cdef int status = DECODED
@@ -252,17 +294,14 @@ cdef int put_messages(Columns* c, const BundleHead* head, const RowPlace* place,
     if columns_reserve(c, head.count if head.count < most else most):
         return NO_MEMORY
     columns_mark(c, &mark)
-    walk.at = r.pos
-    walk.index = 0
-    walk.sequence = head.first - 1
-    walk.micro = 0
+    begin_walk(walk, head, r.pos)
     while walk.index < head.count:
         if tries < PLAIN_TRIES and walk.sequence + 1 >= place.wanted:
             tries += 1
-            put_plain(c, head, &walk, r.end)
+            put_plain(c, head, walk, r.end)
             if walk.index == head.count:
                 break
-        status = put_message(c, head, place, &walk, r.end)
+        status = put_message(c, head, place, walk, r.end)
         if status:
             break
     r.pos = walk.at

@@ -118,7 +118,7 @@ class Fetcher:
             if indexes and wanted > room:
                 break
             room -= wanted
-            sequence = self._slots.position(target.index).a
+            sequence = self._slots.fetch_sequence(target.index)
             topics.setdefault(target.topic, partitions).append(FetchPartition(target.partition, sequence, wanted))
             planned.setdefault(target.topic.encode(), {})[target.partition] = target.index, target.session
             indexes.add(target.index)

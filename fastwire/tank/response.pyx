@@ -193,6 +193,8 @@ cdef class ResponseWalk:
         slot.first_available = first
         slot.host = fw_u32be(host) if host is not NULL else 0
         slot.port = port
+        if flags == BOUNDARY:
+            slot.compare = False     # the message before the position may be gone
         slot.received = size
         slot.needed = 0
         self.answered.append(part.slot)

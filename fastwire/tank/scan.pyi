@@ -17,6 +17,7 @@ class CorruptBundle:
     position: Position
     reason: Damage
     detail: str
+    replaced: bool = False
 
 @final
 class Scanner(ChunkScanner):

@@ -25,6 +25,8 @@ from fastwire.tank.bundles cimport (
     SNAPPY,
     BundleHead,
     RowPlace,
+    Walk,
+    find_message,
     put_messages,
     read_bundle_head,
 )
@@ -68,13 +70,15 @@ class CorruptBundle:
     """A damaged bundle that is not passed over: its partition is not read any further.
 
     That is every one for a caller with ``on_corrupt="stop"``, and always one whose header does not tell the sequence
-    after it, or that is too large.
+    after it, or that is too large. It is sound if it is ``replaced``: the message before the position is another one
+    than the one that has landed.
     """
 
     index: int
     position: Position
     reason: Damage
     detail: str
+    replaced: bool = False
 
 
 @cython.final
@@ -231,6 +235,13 @@ cdef class Scanner(ChunkScanner):
             return self.need((body - p) + min(size, MOST_HEAD))
         if not read_bundle_head(body, size, self.running, &head):
             return self.refuse(slot, Damage.METADATA, f"the header of a bundle of {size} bytes has no sequences")
+        if slot.compare and head.last >= slot.sequence - 1:
+            if whole > self.most_frame or head.first >= slot.sequence:
+                slot.compare = False                 # a compaction has removed the message before the position
+            elif present < whole:
+                return self.need(whole)
+            elif self.is_another(slot, body, size, &head):
+                return self.refuse(slot, Damage.MESSAGE, "the message before the position is another one", True)
         if head.last < slot.sequence:
             self.running = head.last + 1
             self.pass_by(part, whole)
@@ -267,6 +278,37 @@ cdef class Scanner(ChunkScanner):
         self.skip = True
         return GO_ON
 
+    cdef bint is_another(self, Slot* slot, const uint8_t* p, int64_t size, const BundleHead* head) except -1:
+        """Return whether a bundle has another message before the position than the one that has landed.
+
+        What cannot be read is not compared: the message may have been removed by a compaction.
+        """
+        cdef const uint8_t* data = p + head.size
+        cdef int64_t data_size = size - head.size
+        cdef Walk walk
+        cdef bint other
+        slot.compare = False
+        slot.began = -1                              # that nothing is taken of it is no lack of progress
+        if head.flags & EXTRA_FLAGS or head.flags & CODEC_MASK > SNAPPY:
+            return False
+        if head.flags & CODEC_MASK:
+            try:
+                data = self.codecs.inflate(CODEC_SNAPPY_RAW, data, data_size, &data_size)
+            except CorruptEntryError:
+                return False
+        other = (
+            find_message(&self.open.columns, head, slot.sequence - 1, &walk, data, data + data_size)
+            and self.witness(&walk) != slot.witness
+        )
+        self.codecs.shrink()
+        return other
+
+    cdef int64_t witness(self, const Walk* walk) except? -1:
+        """Return what a message is known by: checksums of its time and key, and of its value."""
+        cdef uint64_t high = self.codecs.crc32c(walk.key, walk.key_size) if walk.key_size else 0
+        cdef uint64_t low = self.codecs.crc32c(walk.value, walk.value_size) if walk.value_size else 0
+        return <int64_t>(((high << 32) | low) ^ (walk.known_time * <uint64_t>0x9E3779B97F4A7C15))
+
     cdef int bundle(self, Slot* slot, Part* part, const uint8_t* p, int64_t size, BundleHead* head) except -1:
         """Process one complete bundle. STOP_CHUNK_FULL leaves it for the next call."""
         cdef OpenChunk chunk = self.open
@@ -277,6 +319,9 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t next_sequence = min(head.last, part.high_watermark) + 1
         cdef int64_t expected, first, began
         cdef int status
+        cdef Walk walk
+        cdef int64_t witness = 0
+        cdef SpanRow* span
         if chunk.diverted_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
         if head.flags & EXTRA_FLAGS or head.flags & CODEC_MASK > SNAPPY:
@@ -304,8 +349,10 @@ cdef class Scanner(ChunkScanner):
         first = chunk.columns.rows
         reader_init(&r, data, <Py_ssize_t>data_size)
         began = self.watch.now()
-        status = put_messages(&chunk.columns, head, &place, &r)
+        status = put_messages(&chunk.columns, head, &place, &walk, &r)
         self.watch.decoded(began)
+        if status == 0 and walk.known >= 0:
+            witness = self.witness(&walk)            # before the decompressed bytes are gone
         self.codecs.shrink()
         if status == NO_MEMORY:
             if not chunk.columns.over:
@@ -321,12 +368,19 @@ cdef class Scanner(ChunkScanner):
             return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
         self.bundles += 1
         self.took(slot.head.log, data_size, first, &slot.head.largest)
-        return self.advance(slot, next_sequence, chunk.columns.rows - first)
+        self.advance(slot, next_sequence, chunk.columns.rows - first)
+        if walk.known == next_sequence - 1:
+            span = self.span_of(&slot.head, slot.sequence, 0)
+            span.witness = slot.witness = witness
+            slot.witnessed = True
+            span.witnessed = True
+        return GO_ON
 
     cdef int advance(self, Slot* slot, int64_t next_sequence, int64_t rows) except -1:
         """Record that everything before ``next_sequence`` was read: extend the span of the open chunk, or begin one."""
         cdef SpanRow* span = self.span_of(&slot.head, slot.sequence, 0)
         span.end_a = slot.sequence = next_sequence
+        span.witnessed = slot.witnessed = False
         span.rows += rows
         return GO_ON
 
@@ -344,9 +398,9 @@ cdef class Scanner(ChunkScanner):
         ))
         return GO_ON
 
-    cdef int refuse(self, Slot* slot, reason, str detail) except -1:
+    cdef int refuse(self, Slot* slot, reason, str detail, bint replaced=False) except -1:
         """Stop reading this partition; the caller decides how to proceed."""
-        self.found = CorruptBundle(slot.head.log, Position(slot.sequence, 0), reason, detail)
+        self.found = CorruptBundle(slot.head.log, Position(slot.sequence, 0), reason, detail, replaced)
         slot.head.session = 0
         self.skip = True
         return STOP_FOUND

@@ -7,6 +7,9 @@ from fastwire.columns.slots cimport PartitionSlots, SlotHead
 cdef struct Slot:
     SlotHead head
     int64_t sequence             # the next one to read
+    bint compare                 # the message before it is requested, too: it must be the one with ``witness``
+    bint witnessed               # ``witness`` is known
+    int64_t witness
     # of the last answer:
     int64_t began                # ``sequence`` before it
     int32_t status

@@ -47,15 +47,31 @@ cdef class SlotTable(PartitionSlots):
         s.port = -1
         return s.head.log
 
-    def attach(self, int64_t index, position, int32_t session):
-        """Read from ``position`` on; only answers to requests of ``session`` (above 0) count from here on."""
+    def attach(self, int64_t index, position, int32_t session, witness=None):
+        """Read from ``position`` on; only answers to requests of ``session`` (above 0) count from here on.
+
+        ``witness`` is what the message before the position is known by, see ``look_back``.
+        """
         cdef Slot* s = <Slot*>self.begin_session(index, session)
+        s.witnessed = witness is not None
+        s.witness = 0 if witness is None else witness
         s.sequence = s.began = position.a
         s.received = s.needed = 0
+        self.look_back(index)
+
+    def look_back(self, int64_t index):
+        """Request the message before the position, too, and compare it with what it is known by, if it is."""
+        cdef Slot* s = self.get(index)
+        s.compare = s.witnessed and s.sequence > 0
 
     def position(self, int64_t index):
         """Return the position before the next message to read."""
         return Position(self.get(index).sequence, 0)
+
+    def fetch_sequence(self, int64_t index):
+        """Return the first sequence of the next request."""
+        cdef Slot* s = self.get(index)
+        return s.sequence - 1 if s.compare else s.sequence
 
     def result(self, int64_t index):
         """Return the state of this partition in the last answer."""

@@ -1,12 +1,13 @@
 """Assignment of partitions to the connections of their leaders, and of their offsets (spec: tank 5.7, 8)."""
 
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from fastwire.errors import FastwireError
 from fastwire.tank.error import PartitionStatus
 from fastwire.tank.fetch import Target
 from fastwire.tank.message import PartitionRange
-from fastwire.tank.slot import PartitionResult
+from fastwire.tank.slot import PartitionResult, SlotTable
 
 from ....runtime.tasks import Tasks
 from ...atleaders import Freshness
@@ -24,13 +25,16 @@ def note_range(partition: Partition, found: PartitionRange) -> None:
     partition.log_start, partition.end = max(found.first, 1), found.last + 1
 
 
+class _Reader(LeaderReader[Partition], Protocol):
+    slots: SlotTable
+
+
 class TankLeaders(Leaders[Link, Partition]):
     """Assigns each partition that is read to its leader's connection."""
 
-    def __init__(
-        self, reader: LeaderReader[Partition], cluster: Cluster, freshness: Freshness[Partition], tasks: Tasks
-    ) -> None:
+    def __init__(self, reader: _Reader, cluster: Cluster, freshness: Freshness[Partition], tasks: Tasks) -> None:
         super().__init__(reader, freshness, tasks)
+        self._reader = reader
         self._cluster = cluster
 
     def refused(self, partition: Partition, result: PartitionResult) -> None:
@@ -45,6 +49,7 @@ class TankLeaders(Leaders[Link, Partition]):
         session = partition.session
         link = await self._cluster.leader("fetch", partition.place)
         if partition.granted and partition.session == session:
+            self._reader.slots.look_back(partition.index)  # another leader, or a broker that was away
             self._read_by(partition, link, Target(partition.index, *partition.place, session))
 
 

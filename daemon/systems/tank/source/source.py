@@ -111,6 +111,11 @@ class TankSource(PullSource[Cluster, Link, Partition]):
         partition.behind_since = None
         return partition.gap(at)
 
+    def _attach(self, partition: Partition, at: Position, coverage: Coverage) -> None:
+        # A log has no id, so the last message that has landed says whether it is still the same one.
+        witness = coverage.witness(partition.log) if partition.log_start < at.a else None
+        self.slots.attach(partition.index, at, partition.session, witness)
+
     def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
         partition = self.partitions[index]
         if not super()._reached(index, head, coverage):
@@ -140,6 +145,10 @@ class TankSource(PullSource[Cluster, Link, Partition]):
         """Stop the log of a bundle that cannot be decoded and may not be diverted."""
         partition = self.partitions[bundle.index]
         at = POSITIONS.format(bundle.position)
+        if bundle.replaced:
+            remedy = self._remedy(partition)
+            self._stop(partition, f"{at} has landed, and the broker holds another message before it: {remedy}")
+            return
         self._stop(partition, f"the bundle at {at} cannot be decoded ({bundle.reason}: {bundle.detail})")
 
     def on_fetched(self, link: Link, fetched: Fetched) -> None:

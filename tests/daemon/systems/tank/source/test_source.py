@@ -93,6 +93,35 @@ async def test_a_log_that_begins_again_stops_until_incarnation_is_raised(
     assert (end(sink), end(sink, 1)) == (Position(11, 0), Position(6, 0))
 
 
+@pytest.mark.parametrize("more", [10, 20])
+async def test_a_log_that_begins_again_and_has_grown_beyond_what_has_landed_stops(scene: Scene, more: int) -> None:
+    """A topic has no id. The dataset keeps what the last message was known by, and the broker has another one there."""
+    sink = MemorySink()
+    scene.produce(10)
+    await scene.land(sink)
+    scene.recreate()
+    scene.produce(more)
+    with pytest.raises(PipelineFailed, match=rf"another message before it.*incarnation = {{ {TOPIC} = 1 }}"):
+        await scene.land(sink)
+    assert len(sink.rows) == 10
+    await scene.land(sink, start="latest", incarnation={TOPIC: 1})
+    assert values(sink) == sorted(scene.produced)
+
+
+async def test_a_log_goes_on_where_its_last_message_is_the_one_that_has_landed(
+    broker: TankDevBroker, scene: Scene
+) -> None:
+    sink = MemorySink()
+    for trimmed in (0, 11):  # the second time retention has deleted it
+        scene.produce(10)
+        await scene.land(sink)
+        broker.roll(TOPIC)
+        scene.produce(10)
+        broker.trim(TOPIC, trimmed)
+        await scene.land(sink)
+    assert values(sink) == sorted(scene.produced)
+
+
 async def test_a_leader_may_lag_behind_what_has_landed(broker: TankDevBroker, scene: Scene) -> None:
     sink = MemorySink()
     scene.produce(5)
