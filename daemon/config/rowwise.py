@@ -7,7 +7,7 @@ delivered again after a crash must become the same row.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from fastwire.decode.evolution import Column
 
+    from .sqlprocess import SqlProcess
+
 __all__ = [
     "KEY",
     "ROW",
@@ -31,6 +33,7 @@ __all__ = [
     "columns_in",
     "engine",
     "first_line",
+    "landing_sql",
     "names_of_records",
     "read_query",
     "read_transform",
@@ -99,10 +102,12 @@ class Query:
     sql: str
     """Returns the columns of the query, then ``TIME`` if it is carried, then ``ROW``."""
     failing: str
-    """Returns the ``ROW`` of each row for which an expression of the query fails."""
+    """Returns the ``ROW`` of each row for which an expression of the query fails; "" if DuckDB cannot tell."""
     own: tuple[str, ...]
     """The columns of the records that it needs, beside the columns that * stands for."""
     carries_time: bool = False
+    constants: str = ""
+    """Returns what DuckDB computes without a row; "" for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,7 @@ def _read(text: str, fields: Sequence[str], own: Sequence[str], carried: str) ->
         rule.check(expression)
     parts = [part for part in _walk([expressions, node["where_clause"]]) if part.get("class") == "COLUMN_REF"]
     used = {rule.column(part) for part in parts}
+    constants = [part for part in _walk([expressions, node["where_clause"]]) if _is_constant(part)]
     needed = tuple(name for name in own if name not in fields and name.lower() in used)
     _check_names(node["select_list"], own)
     hidden = [*needed, *([carried] if carried and carried not in (*needed, *fields) else []), ROW]
@@ -204,7 +210,13 @@ def _read(text: str, fields: Sequence[str], own: Sequence[str], carried: str) ->
     hidden_columns = [*([f"{carried} AS {TIME}"] if carried else []), ROW]
     node["select_list"] += _node(f"SELECT {', '.join(hidden_columns)}")["select_list"]
     own_used = tuple(name for name in hidden if name != ROW)
-    return Query(_text(node), _text(failing), own_used, bool(carried))
+    alone = _node(f"SELECT 1 FROM {TABLE}") | {"select_list": constants}
+    return Query(_text(node), _text(failing), own_used, bool(carried), _text(alone) if constants else "")
+
+
+def _is_constant(part: Mapping[str, Any]) -> bool:
+    """Return True for a call of a function without a column."""
+    return part.get("class") == "FUNCTION" and all(each.get("class") != "COLUMN_REF" for each in _walk(part))
 
 
 def _parsed(text: str) -> list[dict[str, Any]]:
@@ -385,7 +397,7 @@ def read_transform(
     types = _types_of_records(system, prefix)
     own = names_of_records(system, decoded)
     query = read_query(text, columns, own, carries_time=carries_time, prefix=prefix)
-    result = _bound(query, _batch_schema(decoded or (), types, (*columns, *query.own)))
+    query, result = _bound(query, _batch_schema(decoded or (), types, (*columns, *query.own)))
     if decoded is not None and all(name in own for name in result.names):
         raise ValueError("has only columns of the records: it must have one of the values")
     return query, result
@@ -426,28 +438,114 @@ def _batch_schema(decoded: "Sequence[Column]", own: "Mapping[str, pa.DataType]",
     return pa.schema([values.field(name) if name in values.names else pa.field(name, own[name]) for name in columns])
 
 
-def _bound(query: Query, schema: "pa.Schema") -> "pa.Schema":
-    """Return the columns of the result of ``query`` for a batch with ``schema``, without the carried ones.
+def _bound(query: Query, schema: "pa.Schema") -> "tuple[Query, pa.Schema]":
+    """Return the query as DuckDB runs it, and the columns of its result, without the carried ones.
 
     Raises ValueError with the reason, for the author of the configuration.
     """
-    import duckdb
     import pyarrow as pa
+
+    from .sqlprocess import QueryError, RowsError, SqlProcess
 
     names = [name.lower() for name in schema.names]
     if repeated := next((name for name in schema.names if names.count(name.lower()) > 1), None):
         raise ValueError(f'the batch has several columns "{repeated}" but for the case, which SQL does not tell apart')
-    made = engine()
+    rows = pa.RecordBatch.from_pylist([], schema.append(pa.field(ROW, pa.int64())))
+    runner = SqlProcess() if query.constants else _Here()  # a constant may take any memory
     try:
-        made.register(TABLE, pa.Table.from_batches([], schema.append(pa.field(ROW, pa.int64()))))
-        found = made.sql(query.sql).to_arrow_table().schema
-    except duckdb.Error as exc:
-        raise ValueError(f"does not fit the columns: {first_line(exc)}") from None
+        found = runner.select(query.sql, rows).schema
+        try:
+            runner.select(query.failing, rows)
+        except QueryError:
+            query = replace(query, failing="")  # TRY takes no error()
+        if query.constants:
+            _compute(runner, query.constants)
+    except (QueryError, RowsError) as exc:
+        raise ValueError(f"does not fit the columns: {exc}") from None
+    except OSError as exc:
+        raise ValueError(f"cannot be tried: its process: {exc}") from None
     finally:
-        made.close()
+        runner.end()
     result = pa.schema(list(found)[: -2 if query.carries_time else -1])
     check_result(result)
-    return result
+    return query, result
+
+
+def _compute(runner: "SqlProcess | _Here", sql: str) -> None:
+    """Run a query without columns. Raises NoMemoryError; another error may be that of a branch that no row takes."""
+    import pyarrow as pa
+
+    from .sqlprocess import NoMemoryError, QueryError, RowsError
+
+    try:
+        runner.select(sql, pa.RecordBatch.from_pydict({ROW: [0]}))
+    except NoMemoryError:
+        raise
+    except (QueryError, RowsError):
+        pass
+
+
+class _Here:
+    """Runs queries in this process."""
+
+    def __init__(self) -> None:
+        self._engine = engine()
+
+    def select(self, sql: str, source: "pa.RecordBatch") -> "pa.Table":
+        """See ``SqlProcess``. Raises QueryError."""
+        import duckdb
+        import pyarrow as pa
+
+        from .sqlprocess import QueryError
+
+        self._engine.register(TABLE, pa.Table.from_batches([source]))
+        try:
+            return self._engine.sql(landing_sql(self._engine, sql)).to_arrow_table()
+        except duckdb.Error as exc:
+            raise QueryError(first_line(exc)) from None
+        finally:
+            self._engine.unregister(TABLE)
+
+    def end(self) -> None:
+        self._engine.close()
+
+
+def landing_sql(engine: "duckdb.DuckDBPyConnection", sql: str) -> str:
+    """Return a query whose result files hold: what no decimal holds makes it fail for the row.
+
+    Arrow would have a HUGEINT as a decimal, however many digits it has. Raises ValueError for types of which Arrow has
+    other values; errors of DuckDB.
+    """
+    relation = engine.sql(sql)
+    casts = []
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        if (text := _landing_type(kind, name)) != str(kind):
+            casts.append(f"CAST({_quoted(name)} AS {text}) AS {_quoted(name)}")
+    return f"SELECT * REPLACE ({', '.join(casts)}) FROM ({sql})" if casts else sql
+
+
+def _landing_type(kind: Any, column: str) -> str:
+    if kind.id in ("hugeint", "uhugeint"):
+        return "DECIMAL(38,0)"
+    if kind.id in ("bit", "time with time zone"):
+        raise ValueError(
+            f'has the column "{column}" of the type {kind}, which files do not hold: cast it, for example '
+            f"to {'VARCHAR' if kind.id == 'bit' else 'TIME'}"
+        )
+    if kind.id not in ("list", "array", "struct", "map"):
+        return str(kind)
+    inner = [(name, _landing_type(each, column)) for name, each in kind.children if not isinstance(each, int)]
+    if all(text == str(each) for (_, text), (_, each) in zip(inner, kind.children, strict=False)):
+        return str(kind)
+    if kind.id == "struct":
+        return f"STRUCT({', '.join(f'{_quoted(name)} {text}' for name, text in inner)})"
+    if kind.id == "map":
+        return f"MAP({', '.join(text for _, text in inner)})"
+    return f"{inner[0][1]}[{dict(kind.children).get('size', '')}]"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def check_result(schema: "pa.Schema") -> None:

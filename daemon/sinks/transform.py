@@ -1,11 +1,10 @@
-"""Rows of records after a row-wise SQL query, run by DuckDB over the Arrow columns without a copy of them."""
+"""Rows of records after a row-wise SQL query, run by DuckDB over the Arrow columns in a process of its own."""
 
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Literal, overload
 
-import duckdb
 import pyarrow as pa
 
 from fastwire.decode.avrowalk import AvroDecoder
@@ -14,7 +13,8 @@ from fastwire.decode.program import SchemaError
 from fastwire.position import Log
 from fastwire.wire.pool import Pool
 
-from ..config.rowwise import ROW, TABLE, Query, check_result, columns_in, engine, first_line
+from ..config.rowwise import ROW, Query, check_result, columns_in
+from ..config.sqlprocess import QueryError, RowsError, SqlProcess
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.tableschema import misfit
 from ..runtime.errors import DatasetMismatchError, SinkFailedError
@@ -26,10 +26,8 @@ __all__ = ["TransformedValues"]
 
 # Failing rows of a batch whose reason is asked for, each by a query.
 _EXPLAINED = 16
-_UNEXPLAINED = "TransformFailed: the query fails for this value, as for others before it"
-# Errors that a value causes in an expression. Other errors are the fault of the query or of DuckDB.
-_OF_A_VALUE = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException, duckdb.ConstraintException)
-_OF_A_QUERY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
+_FAILED = "TransformFailed"
+_UNEXPLAINED = f"{_FAILED}: the query fails for this value, as for others before it"
 
 
 class TransformedValues:
@@ -54,7 +52,7 @@ class TransformedValues:
     ) -> None:
         self._decoder = decoder
         self._query = query
-        self._engine = engine()
+        self._process = SqlProcess()
         self._own = frozenset(own)
         self._levels = tuple(levels)
         self._evolve = evolve
@@ -133,6 +131,10 @@ class TransformedValues:
             result, kept = self._taken(tables, given)
         finally:
             self._running = 0
+        if endless := _endless(result, rows.batch, kept):
+            bad |= {kept[row]: f"{_FAILED}: {why}" for row, why in endless.items()}
+            left = [row for row in range(result.num_rows) if row not in endless]
+            result, kept = result.take(pa.array(left, pa.int64())), [kept[row] for row in left]
         letters = [
             self._decoder.letter(rows.numbers[row], bad[row], batch, runs, "cannot be transformed")
             for row in sorted(bad)
@@ -162,9 +164,9 @@ class TransformedValues:
         """Return the result in pieces, and for each row that makes the query fail the reason."""
         try:
             return [self._select(self._query.sql, source)], {}
-        except _OF_A_VALUE as exc:
+        except RowsError as exc:
             if source.num_rows == 1:
-                return [], {source.column(ROW)[0].as_py(): f"TransformFailed: {first_line(exc)}"}
+                return [], {source.column(ROW)[0].as_py(): f"{_FAILED}: {exc}"}
         failing = self._failing(source)
         if not failing:
             return self._halved(source)
@@ -180,9 +182,9 @@ class TransformedValues:
         """Return the same as :meth:`_run` for rows whose expressions do not fail one by one."""
         try:
             return [self._select(self._query.sql, source)], {}
-        except _OF_A_VALUE as exc:
+        except RowsError as exc:
             if source.num_rows == 1:
-                return [], {source.column(ROW)[0].as_py(): f"TransformFailed: {first_line(exc)}"}
+                return [], {source.column(ROW)[0].as_py(): f"{_FAILED}: {exc}"}
         return self._halved(source)
 
     def _halved(self, source: pa.RecordBatch) -> tuple[list[pa.Table], dict[int, str]]:
@@ -193,26 +195,22 @@ class TransformedValues:
 
     def _failing(self, source: pa.RecordBatch) -> list[int]:
         """Return the rows for which an expression fails; none if DuckDB cannot tell."""
+        if not self._query.failing:
+            return []
         try:
             rows: list[int] = self._select(self._query.failing, source).column(0).to_pylist()
-        except _OF_A_VALUE:
+        except RowsError:
             return []
         return rows
 
     def _select(self, sql: str, source: pa.RecordBatch) -> pa.Table:
-        """Run a query over ``source``. Raises the errors of ``_OF_A_VALUE``."""
+        """Run a query over ``source``. Raises RowsError."""
         try:
-            self._engine.register(TABLE, source)
-            try:
-                return self._engine.sql(sql).to_arrow_table()
-            finally:
-                self._engine.unregister(TABLE)  # else it keeps the memory of the rows
-        except _OF_A_VALUE:
-            raise
-        except _OF_A_QUERY as exc:
-            raise DatasetMismatchError(f"the transform does not fit the columns: {first_line(exc)}") from exc
-        except duckdb.Error as exc:
-            raise SinkFailedError(f"the transform: {first_line(exc)}") from exc
+            return self._process.select(sql, source)
+        except QueryError as exc:
+            raise DatasetMismatchError(f"the transform does not fit the columns: {exc}") from exc
+        except OSError as exc:
+            raise SinkFailedError(f"the process of the transform: {exc}") from exc
 
     def _taken(self, tables: Sequence[pa.Table], given: int) -> tuple[pa.RecordBatch, Sequence[int]]:
         """Return the rows of the result with the columns that land or name folders, and their numbers."""
@@ -271,6 +269,48 @@ class _Numbers(Sequence[int]):
         if isinstance(index, slice):
             return _Numbers(self._numbers, self._kept[index])
         return self._numbers[self._kept[index]]
+
+
+def _endless(result: pa.RecordBatch, source: pa.RecordBatch, kept: Sequence[int]) -> dict[int, str]:
+    """Return the rows of a result with an infinite date or timestamp of the query, and why they do not land.
+
+    Files would have the largest or smallest number instead. A record that has this number itself keeps it.
+    """
+    found: dict[int, str] = {}
+    for name, column in zip(result.schema.names, result.columns, strict=True):
+        if not _has_times(column.type) or not _is_endless(column):
+            continue
+        alike = [each for each in source.columns if each.type == column.type]
+        for row in range(result.num_rows):
+            value = column.slice(row, 1)
+            if _is_endless(value) and not any(value.equals(each.slice(kept[row], 1)) for each in alike):
+                found.setdefault(row, f"the column {name} is infinite")
+    return found
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    inner = (_has_times(kind.field(i).type) for i in range(kind.num_fields))
+    return pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or any(inner)
+
+
+def _is_endless(column: pa.Array) -> bool:
+    """Return True if a value, or one within it, is a date or timestamp that DuckDB calls infinite."""
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_map(kind):
+        column = pa.concat_arrays([column])  # keys and items of a slice are those of all
+        return _is_endless(column.keys) or _is_endless(column.items)
+    if pa.types.is_struct(kind):
+        return any(map(_is_endless, column.flatten()))
+    if pa.types.is_list(kind):
+        return _is_endless(column.flatten())
+    if not (pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+        return False
+    number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    most = (1 << number.bit_width - 1) - 1
+    ends = pc.min_max(column.view(number)).as_py()
+    return bool(ends["min"] == -most or ends["max"] == most)
 
 
 def _counting(rows: int) -> pa.Array:

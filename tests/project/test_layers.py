@@ -87,11 +87,13 @@ ONLY_IN = {
         "sinks.transform",
         "pipeline.topicsink",
         "config.rowwise",  # a query is bound to columns, also by `check`
+        "config.sqlprocess",
+        "config.sqlworker",
         "spark",
         "testing",
         "cli",
     },
-    "duckdb": {"config.rowwise", "sinks.transform"},
+    "duckdb": {"config.rowwise", "config.sqlworker"},
     "pyspark": {"spark"},
     "uvloop": {"service", "spark.source.connections", "testing.system.suite"},
     "socket": {
@@ -416,7 +418,7 @@ def test_every_import_from_outside_is_declared() -> None:
     with_stores = [each for each in running if unit(each.module) != "spark"]
     with_lake = [each for each in with_stores if not local(each.module).startswith("dataset.iceberg")]
     with_sql = [each for each in with_lake if local(each.module) not in ("dataset.bucket", "dataset.delta")]
-    with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "sinks.transform")]
+    with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "config.sqlworker")]
     always = [each for each in with_aws if local(each.module) not in ONLY_IN["botocore"]]
     for extra, inside_extra in (
         (None, always),

@@ -132,6 +132,34 @@ def test_fields_that_differ_in_case_only_are_refused() -> None:
         read_transform("SELECT * FROM batch", columns_of(compile_avro(json.dumps(schema))), (*FIELDS, "ID"), "kafka")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT email::BIT AS b FROM batch", 'has the column "b" of the type BIT, .* VARCHAR'),
+        ("SELECT [email::BIT] AS b FROM batch", 'has the column "b" of the type BIT'),
+        ("SELECT email::TIMETZ AS t FROM batch", 'has the column "t" of the type TIME WITH TIME ZONE, .* TIME$'),
+        ("SELECT list_sum(range(900000000)) + id AS n FROM batch", "does not fit the columns: Out of Memory Error"),
+    ],
+)
+def test_results_that_no_file_holds(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        result(text)
+
+
+def test_large_integers_are_decimals() -> None:
+    found = result("SELECT id::HUGEINT AS h, {'a b': id::UHUGEINT} AS s, MAP {'k': [id::HUGEINT]} AS m FROM batch")
+    decimal = pa.decimal128(38, 0)
+    assert found.field("h").type == found.field("s").type.field("a b").type == decimal
+    assert found.field("m").type.item_type.value_type == decimal
+
+
+def test_a_query_with_errors_of_its_own_has_no_query_for_failing_rows() -> None:
+    columns = columns_of(compile_avro(json.dumps(ORDER)))
+    for text, known in (("error('no')", False), ("id::VARCHAR", True)):
+        query, _ = read_transform(f"SELECT CASE WHEN id = 2 THEN {text} END AS x FROM batch", columns, FIELDS, "kafka")
+        assert bool(query.failing) is known
+
+
 def test_the_engine_reaches_no_file_and_keeps_its_settings() -> None:
     import duckdb
 

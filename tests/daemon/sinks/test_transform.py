@@ -192,6 +192,93 @@ def test_a_value_that_takes_too_much_memory_is_a_dead_letter(opened: Opened, tmp
     assert dead["reason"].startswith("TransformFailed: Out of Memory Error")
 
 
+def test_a_list_that_takes_too_much_memory_is_a_dead_letter(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(transformed("SELECT id, list_sum(range(id::BIGINT * 1000000)) AS n FROM batch"))
+    sink.write(GivenFeed().chunk_of(orders(["a"] * 3, first=0) + orders(["a"], first=900) + orders(["a"], first=3)))
+    sink.commit()
+    assert [row["id"] for row in rows(tmp_path / "data")] == [0, 1, 2, 3]
+    (dead,) = letters(tmp_path / "data")
+    assert dead["reason"].startswith("TransformFailed: Out of Memory Error")
+
+
+def test_a_row_that_ends_the_process_is_a_dead_letter(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(decoder := transformed("SELECT id, text::INTEGER AS n FROM batch"))
+    select, ended = decoder._process._asked, []
+
+    def asked(message: Any) -> Any:
+        if "worse" in pa.ipc.open_stream(message[2]).read_all()["text"].to_pylist():
+            ended.append(1)
+            return None
+        return select(message)
+
+    decoder._process._asked = asked  # type: ignore[method-assign]
+    sink.write(GivenFeed().chunk_of(orders(["1", "worse", "2"])))
+    sink.commit()
+    assert [row["n"] for row in rows(tmp_path / "data")] == [1, 2]
+    (dead,) = letters(tmp_path / "data")
+    assert dead["reason"].startswith("TransformFailed: the process of the query has ended: more than 128 MiB") and ended
+
+
+def test_a_process_that_was_killed_starts_again(opened: Opened, tmp_path: Path) -> None:
+    sink, feed = opened(decoder := transformed("SELECT id FROM batch")), GivenFeed()
+    sink.write(feed.chunk_of(orders(["a"])))
+    process = decoder._process._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    sink.write(feed.chunk_of(orders(["a"], first=1)))
+    sink.commit()
+    assert [row["id"] for row in rows(tmp_path / "data")] == [0, 1]
+    (again,) = [decoder._process._process]
+    assert again is not None and again is not process
+    decoder._process.end()
+    assert again.returncode is not None
+
+
+def test_a_row_that_raises_an_error_of_its_own_is_a_dead_letter(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(transformed("SELECT CASE WHEN text = 'no' THEN error('no ' || id) ELSE id END AS id FROM batch"))
+    sink.write(GivenFeed().chunk_of(orders(["a", "no", "b", "no"])))
+    sink.commit()
+    assert [int(row["id"]) for row in rows(tmp_path / "data")] == [0, 2]
+    reasons = [letter["reason"] for letter in letters(tmp_path / "data")]
+    assert reasons == ["TransformFailed: Invalid Input Error: no 1", "TransformFailed: Invalid Input Error: no 3"]
+
+
+def test_results_that_files_do_not_hold_are_dead_letters(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(transformed("SELECT text::HUGEINT AS n, [text::HUGEINT] AS l FROM batch WHERE id < 3"))
+    texts = ["9" * 38, "1" + "0" * 38, "-" + "9" * 38]
+    sink.write(GivenFeed().chunk_of(orders(texts)))
+    sink.commit()
+    assert [int(row["n"]) for row in rows(tmp_path / "data")] == [int(texts[0]), int(texts[2])]
+    (dead,) = letters(tmp_path / "data")
+    assert dead["reason"].startswith("TransformFailed: Conversion Error")
+
+
+@pytest.mark.parametrize("shown", ["{}", "[{}]", "{{'a': {}}}", "MAP {{'a': {}}}"])
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP", "TIMESTAMPTZ"])
+def test_infinite_times_are_dead_letters(opened: Opened, tmp_path: Path, kind: str, shown: str) -> None:
+    sink = opened(transformed(f"SELECT id, {shown.format(f'text::{kind}')} AS d FROM batch WHERE id <> 1"))
+    sink.write(GivenFeed().chunk_of(orders(["infinity", "x", "-infinity", "2026-01-01", "290000-01-01"])))
+    sink.commit()
+    assert [row.as_py() for file in files(tmp_path / "data") for row in pq.read_table(file)["id"]] == [3, 4]
+    assert [letter["reason"] for letter in letters(tmp_path / "data")] == [
+        "TransformFailed: the column d is infinite"
+    ] * 2
+
+
+def test_a_number_that_a_record_has_is_no_infinite_time(opened: Opened, tmp_path: Path) -> None:
+    schema = {**ORDER, "fields": [
+        ORDER["fields"][0], {"name": "made", "type": {"type": "long", "logicalType": "timestamp-micros"}}
+    ]}  # fmt: skip
+    sink = opened(transformed("SELECT *, made + INTERVAL 1 DAY AS later FROM batch WHERE id < 2", schema))
+    values = [encode(schema, {"id": i, "made": made}) for i, made in enumerate([5, (1 << 63) - 1])]
+    sink.write(GivenFeed().chunk_of(values))
+    sink.commit()
+    assert not letters(tmp_path / "data")
+    found = [row.value for file in files(tmp_path / "data") for row in pq.read_table(file)["made"]]
+    assert found == [5, (1 << 63) - 1]
+
+
 def test_a_row_on_which_the_query_fails_can_stop_its_log(opened: Opened) -> None:
     sink = opened(transformed("SELECT text::INTEGER AS n FROM batch", on_bad="stop"))
     with pytest.raises(LogRefusedError, match=r"at 7:0 cannot be transformed: TransformFailed: Conversion Error"):
@@ -304,8 +391,8 @@ def test_rows_in_another_order_void_the_roll(opened: Opened, monkeypatch: pytest
         sink.write(GivenFeed().chunk_of([*orders(["a"], first=5), *orders(["b"], first=1)]))
 
 
-def test_a_failure_of_duckdb_voids_the_roll(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = opened(decoder := transformed("SELECT id FROM batch"))
-    decoder._engine.close()
-    with pytest.raises(SinkFailedError, match="the transform: "):
+def test_a_process_that_does_not_start_voids_the_roll(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = opened(transformed("SELECT id FROM batch"))
+    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._MAIN", "raise SystemExit(3)")
+    with pytest.raises(SinkFailedError, match="the process of the transform: it does not start"):
         sink.write(GivenFeed().chunk_of(orders(["a"])))
