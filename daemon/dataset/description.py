@@ -175,7 +175,7 @@ class Description:
                 differences.append(f"decoded columns do not fit those of the dataset: {exc}")
             if self.table and (why := misfit(self.types, named_as(options.types, self.types))):
                 differences.append(why)
-            if options.single_log and not self.table and (why := retyped(self.types, options.types)):
+            if options.single_log and (why := retyped(self.types, options.types)):
                 differences.append(f"{why} in the files of a job")
             if self.prefix != (other := record_prefix(options.system, options.columns, options.types)):
                 words = [f'with "{each}" before the columns of the records' for each in (self.prefix, other)]

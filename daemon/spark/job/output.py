@@ -104,8 +104,8 @@ class _Table:
 
     def _check_columns(self) -> None:
         """Refuse columns of other types: columns are added, and those that the job lacks are null in its files."""
-        compare = misfit if self._options.table else retyped
-        if why := compare(self._writer.types, self._options.types):
+        types = self._writer.types, self._options.types
+        if why := (self._options.table and misfit(*types)) or retyped(*types):
             raise ConfigurationRefused(
                 f"the columns of the job do not fit the table at {self.path}: {why}. Keep the type, or use a new path"
             )
@@ -267,12 +267,13 @@ class DatasetOutput:
             keep_split(self._checkpoint, self._settings)
         if written.bad and not before:
             self._bad.land(batch, written.bad, self._bad_spans(planned, bad))
-        self._table.commit(batch, batch, written.good, planned.spans_without(table.landed), written.bad_rows)
+        news = planned.news(self._table.coverage, table.landed)
+        self._table.commit(batch, batch, written.good, news, written.bad_rows)
         return written.counts()
 
     def _bad_spans(self, planned: Planned, bad: Standing) -> Sequence[Span]:
         if planned.files:
-            return planned.spans_without(bad.landed)
+            return planned.news(self._bad.coverage, bad.landed)
         return extended(self._bad.coverage, planned, self._table.coverage)
 
     def _check_known(self, batch: int, planned: Planned) -> None:

@@ -44,9 +44,15 @@ class Planned:
         """The spans in which records may be."""
         return [span for span in self.spans if positions_of(span.log.system).precedes(span.start, span.end)]
 
-    def spans_without(self, landed: Collection[str]) -> Sequence[Span]:
-        """Return the spans, without those of the files ``landed``."""
-        return joined([span for name, span in self.files.items() if name not in landed]) if landed else self.spans
+    def news(self, coverage: Coverage, landed: Collection[str] = ()) -> Sequence[Span]:
+        """Return the spans that a table with ``coverage`` gets: none of the files ``landed``, none without an extent.
+
+        An empty span makes a log known, once.
+        """
+        if landed:
+            return joined([span for name, span in self.files.items() if name not in landed])
+        full = set(self.full)
+        return [span for span in self.spans if span in full or span.log not in coverage]
 
 
 class PlannedBatches(Protocol):

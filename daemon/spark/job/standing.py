@@ -1,6 +1,7 @@
 """Compares the records of a batch with what its table has, by positions and never by the number of the batch."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from fastwire.position import Coverage, Log, Position, Span, format_position, positions_of
@@ -59,7 +60,9 @@ def extended(coverage: Coverage, planned: Planned, table: Coverage) -> list[Span
         start = coverage.end(span.log)
         if start is None:
             start = table.start(span.log)
-        found.append(Span(span.log, span.start if start is None else start, span.end, 0))
+        whole = span if start is None else replace(span, start=start)
+        if span.log not in coverage or positions_of(span.log.system).precedes(whole.start, span.end):
+            found.append(whole)
     return found
 
 

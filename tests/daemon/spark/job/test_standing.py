@@ -83,7 +83,7 @@ def test_files_that_have_landed_are_named() -> None:
     assert standing_of(table, planned("1", "2-1")).what == "all"
     assert standing_of(table, planned("3", "9")) == ("none", "", frozenset())
     assert standing_of(table, planned("2-1", "3", "9")) == ("some", "", frozenset({"2-1"}))
-    assert planned("2-1", "3").spans_without({"2-1"}) == [files["3"]]
+    assert planned("2-1", "3").news(table, {"2-1"}) == [files["3"]]
     other = Planned((file(3, of="two"),), (), {"3": file(3, of="two")})
     assert standing_of(table, other).why == "it reads the dataset two, and the table was made of the dataset one"
 
@@ -93,6 +93,12 @@ def test_positions_of_dead_letters_join() -> None:
     planned = Planned((span(20, 30), span(9, 12, 1), span(0, 3, 2)))
     bad = covered(span(10, 14))
     assert extended(bad, planned, TABLE) == [span(14, 30), span(5, 12, 1), span(0, 3, 2)]
+    assert extended(covered(span(10, 30)), Planned((span(30, 30), span(9, 12, 1))), TABLE) == [span(5, 12, 1)]
+
+
+def test_a_table_gets_no_spans_without_an_extent_but_those_that_make_a_log_known() -> None:
+    planned = Planned((span(20, 30), span(9, 9, 1), span(4, 4, 2)))
+    assert planned.news(TABLE) == [span(20, 30), span(4, 4, 2)]
 
 
 def p(index: int) -> QueryPartition:
