@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 
 from fastwire.systems import row_of
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
-from fastwire_daemon.encoders.parquet import ParquetEncoder, writer_settings
+from fastwire_daemon.encoders.parquet import ParquetEncoder
+
+from .pyarrow_writer import writer_settings
 
 ROW_GROUP = 131_072
 MOST_ROWS = 300_000

@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 
 from fastwire.pulsar.columns import ROW
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
-from fastwire_daemon.encoders.parquet import ParquetEncoder, writer_settings
+from fastwire_daemon.encoders.parquet import ParquetEncoder
+
+from .pyarrow_writer import writer_settings
 
 ROW_GROUP = 131_072
 ACK_EVERY = 10_000

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from .base import EncoderOptions, WritableFile
-from .native import NativeEncoder
+from .grouped import GroupedEncoder
 
 __all__ = ["ArrowEncoder"]
 
@@ -19,7 +19,7 @@ __all__ = ["ArrowEncoder"]
 _BATCH_ROWS = 16_384
 
 
-class ArrowEncoder(NativeEncoder):
+class ArrowEncoder(GroupedEncoder):
     """One Arrow IPC file. Small batches are merged, batches of 16,384 rows and more are written as they are."""
 
     extension: ClassVar[str] = "arrow"
@@ -30,6 +30,8 @@ class ArrowEncoder(NativeEncoder):
         self._schema = pa.schema(
             [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
         )
+        # pyarrow takes the interpreter lock for every write to a Python file, so small writes are merged first.
+        self._stream = pa.BufferedOutputStream(pa.PythonFile(self._outlet, mode="w"), options.buffer_bytes)
         codec, level = options.compression
         self._writer = pa.ipc.new_file(
             self._stream,
@@ -44,7 +46,13 @@ class ArrowEncoder(NativeEncoder):
         columns = [c.dictionary_decode() if isinstance(c, pa.DictionaryArray) else c for c in batch.columns]
         super().write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def _write_table(self, table: pa.Table) -> None:
+    def _write_group(self, batches: list[pa.RecordBatch]) -> None:
         """Write one record batch, or one for each chunk if all chunks are large."""
+        table = pa.Table.from_batches(batches)
+        batches.clear()
         small = min(map(len, table.column(0).chunks)) * 2 < self._most_rows
         self._writer.write_table(table.combine_chunks() if small else table)
+
+    def _end(self) -> None:
+        self._writer.close()
+        self._stream.flush()

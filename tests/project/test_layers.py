@@ -28,6 +28,7 @@ FASTWIRE = {
     "columns": {"errors", "position", "wire"},
     "grammar": {"position"},  # how systems write addresses, topics and positions
     "decode": {"errors", "columns", "wire"},  # values of records into columns
+    "parquet": {"columns"},  # columns into files
     "systems": {"grammar", "position", "columns"},  # the list of them; it imports them by name
     "producer": {"errors", "columns"},  # batches of rows
     "connection": {"columns"},  # what the state machines of all systems have in common

@@ -1,30 +1,25 @@
-"""The common base of encoders over pyarrow's file writers: it buffers batches until they are worth a call."""
+"""The common base of encoders of columns: it buffers batches until a group of them is worth a call."""
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import pyarrow as pa
 
 from .base import EncoderOptions, Outlet, WritableFile
 
-__all__ = ["NativeEncoder"]
+__all__ = ["GroupedEncoder"]
 
 _LARGE_BATCH = 16 << 20  # beyond what a chunk has whose entries are small
 
 
-class NativeEncoder(ABC):
-    """Most of an encoder. A subclass sets ``_writer``, which writes to ``_stream``, and defines ``_write_table``.
+class GroupedEncoder(ABC):
+    """Most of an encoder. A subclass writes to ``_outlet`` and defines ``_write_group`` and ``_end``.
 
-    A table is written once ``most_rows`` rows are buffered. A batch is never split, so table sizes vary a little; a
-    batch of more than 16 MiB is a table of its own.
+    A group is written once ``most_rows`` rows are buffered. A batch is never split, so the sizes of groups vary a
+    little; a batch of more than 16 MiB is a group of its own.
     """
-
-    _writer: Any
 
     def __init__(self, file: WritableFile, options: EncoderOptions, most_rows: int) -> None:
         self._outlet = Outlet(file)
-        # pyarrow takes the interpreter lock for every write to a Python file, so small writes are merged first.
-        self._stream = pa.BufferedOutputStream(pa.PythonFile(self._outlet, mode="w"), options.buffer_bytes)
         self._most_rows = most_rows
         self._most_bytes = options.row_group_bytes
         self._batches: list[pa.RecordBatch] = []
@@ -33,7 +28,7 @@ class NativeEncoder(ABC):
         self.pending_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Buffer ``batch``, and write a table when enough rows are buffered."""
+        """Buffer ``batch``, and write a group when enough rows are buffered."""
         if not batch.num_rows:
             return
         nbytes = batch.get_total_buffer_size()  # nbytes takes fifty times as long
@@ -48,23 +43,26 @@ class NativeEncoder(ABC):
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered rows as one table."""
+        """Write the buffered rows as one group."""
         if not self._batches:
             return
-        table = pa.Table.from_batches(self._batches)
-        # The references are dropped before the work, so that only the table holds the rows while it runs.
-        self._batches = []
+        # Only the call holds the rows while it runs.
+        batches, self._batches = self._batches, []
         self._gathered_rows = 0
         with self._outlet.cut_on_error():
-            self._write_table(table)
+            self._write_group(batches)
         self.pending_bytes = 0
 
     def finish(self) -> None:
-        """Write the buffered rows and the footer."""
+        """Write the buffered rows and the end of the file."""
         self.flush()
         with self._outlet.cut_on_error():
-            self._writer.close()
-            self._stream.flush()
+            self._end()
 
     @abstractmethod
-    def _write_table(self, table: pa.Table) -> None: ...
+    def _write_group(self, batches: list[pa.RecordBatch]) -> None:
+        """Write the rows of ``batches``, at least one."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Write what a file ends with."""

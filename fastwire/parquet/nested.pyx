@@ -1,0 +1,229 @@
+"""Definition and repetition levels of the leaves of a record batch (parquet-format, "Nested Encoding")."""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from fastwire.columns.arrow cimport ArrowArray
+from fastwire.parquet.schema cimport (
+    READ_NOTHING,
+    SHAPE_LARGE_LIST,
+    SHAPE_LEAF,
+    SHAPE_LIST,
+    SHAPE_STRUCT,
+    Node,
+)
+
+from fastwire.parquet.errors import UnwritableError
+
+
+@cython.final
+cdef class Part:
+
+    def __dealloc__(self):
+        free(self.definitions)
+        free(self.repetitions)
+        free(self.index)
+
+
+@cython.final
+cdef class Entries:
+    """The entries of a field that has others in it: levels, and places in its array; owns the arrays."""
+
+    cdef int64_t count
+    cdef int16_t* definitions
+    cdef int16_t* repetitions
+    cdef int64_t* index
+
+    def __dealloc__(self):
+        free(self.definitions)
+        free(self.repetitions)
+        free(self.index)
+
+
+cdef Entries entries(int64_t count, bint repeated):
+    cdef Entries made = Entries()
+    made.count = count
+    made.definitions = <int16_t*>malloc(<size_t>(count * 2 + 1))
+    made.index = <int64_t*>malloc(<size_t>(count * 8 + 1))
+    if repeated:
+        made.repetitions = <int16_t*>malloc(<size_t>(count * 2 + 1))
+    if made.definitions is NULL or made.index is NULL or (repeated and made.repetitions is NULL):
+        raise MemoryError()
+    return made
+
+
+cdef inline bint is_set(const uint8_t* bits, int64_t at) noexcept nogil:
+    return (bits[at >> 3] >> (at & 7)) & 1
+
+
+cdef int64_t unset(const uint8_t* bits, int64_t first, int64_t count) noexcept nogil:
+    """Return the number of zero bits."""
+    cdef int64_t at = first, end = first + count, found = 0
+    cdef uint8_t byte
+    while at < end and at & 7:
+        found += not is_set(bits, at)
+        at += 1
+    while at + 8 <= end:
+        byte = ~bits[at >> 3]
+        byte = byte - ((byte >> 1) & 0x55)
+        byte = (byte & 0x33) + ((byte >> 2) & 0x33)
+        found += (byte + (byte >> 4)) & 0x0F
+        at += 8
+    while at < end:
+        found += not is_set(bits, at)
+        at += 1
+    return found
+
+
+cdef int parts_of(list fields, ArrowArray* batch, list into) except -1:
+    """Append the part of each leaf of ``batch``, a struct array of the ``fields``, to its list in ``into``."""
+    cdef int64_t i
+    cdef int leaf = 0
+    cdef Node node
+    cdef Entries all_rows
+    for i, node in enumerate(fields):
+        if node.shape == SHAPE_LEAF:
+            (<list>into[leaf]).append(flat(node, batch.children[i], batch.offset, batch.length))
+            leaf += 1
+        else:
+            all_rows = rows_of(batch.offset, batch.length)
+            leaf = expand(node, batch.children[i], all_rows, into, leaf)
+    return 0
+
+
+cdef Part flat(Node node, ArrowArray* array, int64_t offset, int64_t count):
+    """The part of a leaf that is a field of the record."""
+    cdef Part part = Part()
+    part.node = node
+    part.array = array
+    part.count = count
+    part.first = array.offset + offset
+    if node.read == READ_NOTHING and not node.index:
+        part.nulls = count
+    elif array.n_buffers and array.buffers[0] is not NULL and array.null_count:
+        part.bits = <const uint8_t*>array.buffers[0]
+        part.bit = part.first
+        part.nulls = unset(part.bits, part.bit, count)
+        if part.nulls == 0 or part.nulls == count:
+            part.bits = NULL
+    if part.nulls and not node.nullable and node.read != READ_NOTHING:
+        raise UnwritableError(f"the column {node.name} has nulls, and its field is not nullable")
+    return part
+
+
+cdef Entries rows_of(int64_t offset, int64_t count):
+    cdef Entries made = entries(count, False)
+    cdef int64_t i
+    for i in range(count):
+        made.definitions[i] = 0
+        made.index[i] = offset + i
+    return made
+
+
+cdef int expand(Node node, ArrowArray* array, Entries above, list into, int leaf) except -1:
+    """Append the parts of all leaves of ``node``; return the number of the next leaf. ``above`` has its places."""
+    cdef Entries here
+    cdef Node child
+    cdef Part part
+    cdef int64_t i
+    here = present(node, array, above)
+    if node.shape == SHAPE_LEAF:
+        part = Part()
+        part.node = node
+        part.array = array
+        part.count = here.count
+        part.definitions, here.definitions = here.definitions, NULL
+        part.repetitions, here.repetitions = here.repetitions, NULL
+        part.index, here.index = here.index, NULL
+        for i in range(part.count):
+            part.nulls += part.index[i] < 0
+        (<list>into[leaf]).append(part)
+        return leaf + 1
+    if node.shape == SHAPE_STRUCT:
+        for i, child in enumerate(node.children):
+            leaf = expand(child, array.children[i], here, into, leaf)
+        return leaf
+    return expand(<Node>node.children[0], array.children[0], items(node, array, here), into, leaf)
+
+
+cdef Entries present(Node node, ArrowArray* array, Entries above):
+    """Places in the buffers of ``array``; where it is null the entry ends, with the level of what is above."""
+    cdef Entries made = entries(above.count, above.repetitions is not NULL)
+    cdef const uint8_t* bits = NULL
+    cdef int64_t i, at
+    cdef bint nulls = False
+    cdef bint none = node.shape == SHAPE_LEAF and node.read == READ_NOTHING and not node.index
+    cdef bint nullable = node.definition > node.above
+    if above.repetitions is not NULL:
+        memcpy(made.repetitions, above.repetitions, <size_t>(above.count * 2))
+    if array.n_buffers and array.buffers[0] is not NULL and array.null_count and not none:
+        bits = <const uint8_t*>array.buffers[0]
+    with nogil:
+        for i in range(above.count):
+            at = above.index[i]
+            if at < 0:
+                made.definitions[i] = above.definitions[i]
+                made.index[i] = -1
+                continue
+            at += array.offset
+            if none or (bits is not NULL and not is_set(bits, at)):
+                nulls = True
+                made.definitions[i] = <int16_t>node.above
+                made.index[i] = -1
+            else:
+                made.definitions[i] = <int16_t>node.definition
+                made.index[i] = at
+    if nulls and not nullable:
+        raise UnwritableError(f"the column {'.'.join(node.path)} has nulls, and its field is not nullable")
+    return made
+
+
+cdef Entries items(Node node, ArrowArray* array, Entries lists):
+    """The items of lists; a list without items is one entry without a place."""
+    cdef const int32_t* small = NULL
+    cdef const int64_t* large = NULL
+    cdef int64_t i, k, at, first, size, total = 0, to = 0
+    cdef Entries made
+    if node.shape == SHAPE_LARGE_LIST:
+        large = <const int64_t*>array.buffers[1]
+    elif node.shape == SHAPE_LIST:
+        small = <const int32_t*>array.buffers[1]
+    for i in range(lists.count):
+        at = lists.index[i]
+        size = 0
+        if at >= 0:
+            size = large[at + 1] - large[at] if large is not NULL else (
+                small[at + 1] - small[at] if small is not NULL else node.items
+            )
+        total += max(size, 1)
+    made = entries(total, True)
+    with nogil:
+        for i in range(lists.count):
+            at = lists.index[i]
+            size = 0
+            first = 0
+            if at >= 0:
+                if large is not NULL:
+                    first = large[at]
+                    size = large[at + 1] - first
+                elif small is not NULL:
+                    first = small[at]
+                    size = small[at + 1] - first
+                else:
+                    first = at * node.items
+                    size = node.items
+            made.repetitions[to] = lists.repetitions[i] if lists.repetitions is not NULL else 0
+            if size == 0:
+                made.definitions[to] = lists.definitions[i]
+                made.index[to] = -1
+                to += 1
+                continue
+            for k in range(size):
+                if k:
+                    made.repetitions[to] = <int16_t>(node.repetition + 1)
+                made.definitions[to] = <int16_t>(node.definition + 1)
+                made.index[to] = first + k
+                to += 1
+    return made
