@@ -61,6 +61,8 @@ def parse_http_address(text: str) -> HttpAddress | None:
         if len(path.encode()) > 107:
             raise ValueError(f"the path of a unix socket has at most 107 bytes, this one has {len(path.encode())}")
         return HttpAddress(path=path)
+    if "@" in text:
+        raise ValueError("has a user or password: the server has no login")
     try:
         host, port = parse_host(text, None, lowest_port=0)
     except ValueError as exc:

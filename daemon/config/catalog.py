@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from .connection import Tell
 from .fields import Password, Text
-from .store import KEY_OF_AWS, check_key_of_aws
+from .store import KEY_OF_AWS, check_key_of_aws, has_password
 from .table import Table
 from .text import KeyPath
 
@@ -17,7 +17,6 @@ __all__ = ["CatalogConfig", "InCatalog", "catalog_of", "check_catalog"]
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_WITH_PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
 _ONLY_FOR = {
     "rest": ("token", "credential", "scope", "oauth2_server_uri", "sigv4"),
     "sql": ("password",),
@@ -149,8 +148,9 @@ def _check_keys(path: KeyPath, catalog: Mapping[str, Any], tell: Tell) -> None:
             tell((*path, "warehouse"), 'is for type = "rest" and "sql"')
     elif "uri" not in catalog:
         tell((*path, "uri"), "is required: the URL of the service, or of the database")
-    if _WITH_PASSWORD.match(str(catalog.get("uri", ""))):
-        tell((*path, "uri"), "has a password: give it as catalog.password")
+    for key, instead in (("uri", "password"), ("oauth2_server_uri", "credential")):
+        if has_password(catalog.get(key)):
+            tell((*path, key), f"has a password: give it as catalog.{instead}")
 
 
 def _has(table: Any, key: str) -> bool:

@@ -423,6 +423,8 @@ class _Parser:
             value = error["input"]
             choices = [str(choice) for choice in self._choices(path)]
             listed = either([f'"{choice}"' for choice in choices])
+            if "auth" in path:
+                return f"must be {listed}"  # what was written may be a secret that belongs to another key
             shown = f'"{value}"{nearest(value, choices)}' if isinstance(value, str) else kind(value)
             return f"must be {listed}, not {shown}"
         if kind_of_error == "tuple_type":

@@ -20,12 +20,14 @@ __all__ = [
     "StoreUrl",
     "check_key_of_aws",
     "check_store",
+    "has_password",
     "parse_dataset_path",
 ]
 
 SCHEMES = ("s3://", "az://", "gs://")
 # What may be in a name and means the same in each URL and each listing.
 _URL = re.compile(r"(?:s3|az|gs)://[a-z0-9][a-z0-9._-]{1,62}(?:/[A-Za-z0-9!_.*'()=+,@-]+)*")
+_WITH_PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
 # A larger object cannot be copied by one request (S3).
 _MOST_BYTES = 4 << 30
 KEY_OF_AWS = ("access_key_id", "secret_access_key", "session_token")
@@ -116,6 +118,11 @@ class StoreConfig(Table):
         return settings
 
 
+def has_password(url: object) -> bool:
+    """Return True for a URL with a user and a password, which would be in errors."""
+    return _WITH_PASSWORD.match(str(url)) is not None
+
+
 def check_store(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
     """Report keys of the store that do not fit the URL of the dataset, and rolls that are too large for a store."""
     url, store = sink.get("path"), sink.get("store")
@@ -142,7 +149,9 @@ def check_store(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
         elif store.get("storage_class") in ARCHIVES:
             tell((*path, "store", "storage_class"), "is an archive: what is in it cannot be read")
         check_key_of_aws((*path, "store"), store, tell)
-        if str(store.get("endpoint", "")).startswith("http://") and store.get("allow_http") not in (True, "true"):
+        if has_password(store.get("endpoint")):
+            tell((*path, "store", "endpoint"), "has a password: give keys instead")
+        elif str(store.get("endpoint", "")).startswith("http://") and store.get("allow_http") not in (True, "true"):
             tell((*path, "store", "endpoint"), "is without TLS: allow_http = true is missing")
     roll = sink.get("roll")
     try:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ..config.secretpath import shown_path
 from ..runtime.outside import waits_for
 from .awsprofile import keys_of
 from .disk import DISK_FULL
@@ -364,6 +365,11 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
             client["root_certificate"] = Path(ca).read_bytes()
         except OSError as exc:
             raise ValueError(f"{ca}: {exc.strerror}") from exc
+    if account := settings.get("service_account", ""):
+        try:
+            Path(account).read_bytes()
+        except OSError as exc:
+            raise ValueError(f"cannot read the service account {shown_path(account)}: {exc.strerror}") from exc
     storage_class, keys = settings.pop("storage_class", ""), None
     if profile := settings.pop("profile", ""):
         keys, region = keys_of(profile)

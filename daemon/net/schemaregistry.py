@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
+from weakref import WeakSet
 
 from fastwire.errors import FastwireError
 
@@ -188,7 +189,7 @@ def _reason(exc: Exception) -> str:
     return (exc.strerror if isinstance(exc, OSError) else "") or str(exc) or type(exc).__name__
 
 
-_registries: list[SchemaRegistry] = []
+_registries: WeakSet[SchemaRegistry] = WeakSet()  # a reload with another secret leaves none behind
 _making = threading.Lock()
 
 
@@ -198,5 +199,6 @@ def registry_of(config: RegistryConfig) -> SchemaRegistry:
         for registry in _registries:
             if registry.config == config:
                 return registry
-        _registries.append(SchemaRegistry(config))
-        return _registries[-1]
+        made = SchemaRegistry(config)
+        _registries.add(made)
+        return made

@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 
 from ..config import ConfigError, Problem, TlsConfig
+from ..config.secretpath import shown_path
 from ..runtime.logs import get_logger
 
 __all__ = ["ClientTls", "client_context"]
@@ -71,7 +72,7 @@ def client_context(tls: TlsConfig) -> ssl.SSLContext:
             if asked:
                 why = "does not open the key" if password else "is needed: the key is encrypted"
                 raise ConfigError([Problem("", key, why)]) from None
-            raise ConfigError([Problem("", "cert", f"cannot use {tls.cert}: {_reason(exc)}")]) from None
+            raise ConfigError([Problem("", "cert", f"cannot use {shown_path(tls.cert)}: {_reason(exc)}")]) from None
     return context
 
 
@@ -92,7 +93,7 @@ def _trusting(tls: TlsConfig) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=tls.ca)
     except OSError as exc:
-        raise ConfigError([Problem("", "ca", f"cannot use {tls.ca}: {_reason(exc)}")]) from None
+        raise ConfigError([Problem("", "ca", f"cannot use {shown_path(tls.ca or '')}: {_reason(exc)}")]) from None
 
 
 def _key_password(tls: TlsConfig) -> bytes:
@@ -104,7 +105,7 @@ def _key_password(tls: TlsConfig) -> bytes:
     try:
         return tls.key_password_file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
     except OSError as exc:
-        why = f"cannot read {tls.key_password_file}: {_reason(exc)}"
+        why = f"cannot read {shown_path(tls.key_password_file)}: {_reason(exc)}"
         raise ConfigError([Problem("", "key_password_file", why)]) from None
 
 

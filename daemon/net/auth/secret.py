@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ...config.secretpath import shown_path
 from .base import AuthError
 
 __all__ = ["BasicCredentials", "TokenCredentials", "password_from", "read_secret", "sound_token", "token_from"]
@@ -90,7 +91,7 @@ def read_secret(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as exc:
-        raise AuthError(f"cannot read the {what} {path}: {exc.strerror}") from None
+        raise AuthError(f"cannot read the {what} {shown_path(path)}: {exc.strerror}") from None
     except UnicodeDecodeError:
         raise AuthError(f"the {what} {path} is not UTF-8 text") from None
 

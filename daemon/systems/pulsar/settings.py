@@ -13,6 +13,7 @@ from fastwire.pulsar.schema import wire_schema
 from fastwire.pulsar.topic import ServiceUrl
 
 from ...config import ConfigError, Connection, Problem, TopicChoice
+from ...config.secretpath import shown_path
 from ...net.auth import Credentials, NoCredentials
 from ...net.tls import ClientTls
 from ..writer import Keys
@@ -135,7 +136,8 @@ def decryptor(encryption: EncryptionConfig) -> "Decryptor | None":
             found[name] = path.read_bytes()
             Decryptor({name: found[name]})
         except OSError as exc:
-            problems.append(Problem("", f"encryption.private_keys.{name}", f"cannot read {path}: {exc.strerror}"))
+            why = f"cannot read {shown_path(path)}: {exc.strerror}"
+            problems.append(Problem("", f"encryption.private_keys.{name}", why))
         except ValueError as exc:
             problems.append(Problem("", f"encryption.private_keys.{name}", f"{path}: {exc}"))
     if problems:

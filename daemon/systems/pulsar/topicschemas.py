@@ -5,6 +5,7 @@ import json
 import threading
 from base64 import b64decode
 from dataclasses import replace
+from weakref import WeakSet
 
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.pulsar.schema import Schema, split_key_value
@@ -87,7 +88,7 @@ def _read(kind: str, definition: bytes) -> RegistrySchema:
     return RegistrySchema("PROTOBUF", text, message=message)
 
 
-_made: list[TopicSchemas] = []
+_made: WeakSet[TopicSchemas] = WeakSet()  # a reload with another secret leaves none behind
 _making = threading.Lock()
 
 
@@ -98,5 +99,6 @@ def schemas_of(connection: Connection) -> TopicSchemas:
         for made in _made:
             if all(getattr(made.connection, name) == getattr(own, name) for name in ("url", "auth", "tls", "listener")):
                 return made
-        _made.append(TopicSchemas(own))
-        return _made[-1]
+        schemas = TopicSchemas(own)
+        _made.add(schemas)
+        return schemas

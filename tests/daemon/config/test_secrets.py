@@ -1,13 +1,17 @@
 """Secrets of a configuration: read, and shown nowhere, in no error and no traceback."""
 
+import json
 from pathlib import Path
 
 import pytest
+import typer
 
+from fastwire_daemon.cli.commands.check import check
 from fastwire_daemon.config import Config, ConfigError, Secured, parse_config
+from fastwire_daemon.config.secretpath import shown_path
 from fastwire_daemon.systems.pulsar.config import EncryptionConfig
 from fastwire_daemon.systems.pulsar.settings import decryptor
-from tests.support.config_file import problem, problems, source
+from tests.support.config_file import problem, problems, sink, source
 from tests.support.rsa_keys import key_pair
 
 
@@ -93,3 +97,77 @@ def test_private_key_files(tmp_path: Path) -> None:
         "encryption.private_keys.b",
     ]
     assert "BEGIN" not in str(caught.value)
+
+
+TOKENS = {
+    "a token": "eyJhbGciOiJIUzI1NiJ9.hunter2.sig",
+    "of base64": "/9j/hunter2hunter2==",
+    "of base64, too": "hunter2/hunter2+hunter2==",
+    "a key": "-----BEGIN PRIVATE KEY-----\nhunter2/hunter2\n-----END PRIVATE KEY-----",
+    "a long key": "hunter2" * 1000,
+}
+OAUTH2 = "issuer_url = 'https://a', client_id = 'b'"
+
+
+@pytest.mark.parametrize("what", TOKENS)
+@pytest.mark.parametrize(
+    ("keys", "url"),
+    [
+        ("auth = {{ token_file = {} }}", "pulsar://127.0.0.1:1"),
+        ("auth = {{ user = 'me', password_file = {} }}", "kafka://127.0.0.1:1"),
+        ("auth = {{ oauth2 = {{ key_file = {} }} }}", "pulsar://127.0.0.1:1"),
+        (f"auth = {{{{ oauth2 = {{{{ {OAUTH2}, client_secret_file = {{}} }}}} }}}}", "kafka://127.0.0.1:1"),
+        ("tls = {{ cert = {} }}", "pulsar+ssl://127.0.0.1:1"),
+        ("tls = {{ cert = '/etc/passwd', key = {} }}", "kafka+ssl://127.0.0.1:1"),
+        ("tls = {{ cert = '/etc/passwd', key_password_file = {} }}", "tubemq+ssl://127.0.0.1:1"),
+        ("encryption = {{ private_keys = {{ k = {} }} }}", "pulsar://127.0.0.1:1"),
+    ],
+)
+def test_a_secret_in_the_place_of_its_file_is_not_repeated(
+    keys: str, url: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = keys.format(json.dumps(TOKENS[what]))
+    (tmp_path / "c.toml").write_text(
+        f'[pipelines.p.source]\nurl = "{url}"\ntopics = ["t"]\ngroup = "gr"\nstart = "latest"\n{text}\n'
+        '[pipelines.p.sink]\ntype = "discard"\n'
+    )
+    with pytest.raises(typer.Exit) as ended:
+        check(tmp_path / "c.toml", connect=False)
+    said = capsys.readouterr()
+    assert ended.value.exit_code == 1
+    assert "FAILED: " in said.out
+    assert "hunter2" not in said.out + said.err
+
+
+def test_paths_of_files_are_shown(tmp_path: Path) -> None:
+    """A folder that exists tells a path from a secret."""
+    for path in (tmp_path / "no" / "token", tmp_path / "token", Path("/etc/fastwire/token")):
+        assert shown_path(path) == str(path)
+    (tmp_path / "token").touch()
+    assert shown_path(tmp_path / "token") == str(tmp_path / "token")
+    for text in ("token", "/token", "no/token", "/no/token"):
+        assert shown_path(text) == "(not shown, as it may be the secret itself)"
+
+
+@pytest.mark.parametrize(
+    ("catalog", "key"),
+    [
+        ("type = 'rest', uri = 'https://u:hunter2@a'", "uri"),
+        ("type = 'rest', uri = 'https://a', credential = 'a:b', oauth2_server_uri = 'https://u:hunter2@a'", "oauth2_"),
+    ],
+)
+def test_urls_of_catalogs_have_no_password(catalog: str, key: str) -> None:
+    told = problem(sink(type="'iceberg'", table="'a.b'", catalog=f"{{ {catalog} }}"))
+    assert f"catalog.{key}" in told and "hunter2" not in told
+
+
+def test_an_endpoint_of_a_store_has_no_password() -> None:
+    told = problem(sink(path="'s3://bucket/x'", store="{ endpoint = 'https://u:hunter2@a' }"))
+    assert told.endswith("store.endpoint: has a password: give keys instead")
+
+
+def test_secrets_under_other_keys_of_a_login() -> None:
+    url = "'kafka://h'"
+    told = problems(source(url=url, topics="['t']", auth="{ user = 'a', password = 'b', mechanism = 'hunter2' }"))
+    assert "hunter2" not in "".join(told) and 'mechanism: must be "PLAIN"' in "".join(told)
+    assert "hunter2" not in problem('daemon.http = "me:hunter2@h:1"\n' + source())

@@ -1,5 +1,6 @@
 """The client of a schema registry: one question an id, login, TLS, references, and answers that are none."""
 
+import gc
 import json
 import ssl
 import threading
@@ -146,6 +147,16 @@ def test_tls_is_verified(tmp_path: Path) -> None:
         assert client(server, tls=trusting).schema(7).kind == "AVRO"
         with pytest.raises(RegistryAwayError, match="its certificate is not trusted"):
             client(server, tls={**trusting, "server_name": "other.example"}).schema(7)
+
+
+def test_a_registry_that_nobody_uses_is_forgotten(server: SchemaRegistryServer) -> None:
+    """Secrets change, and the daemon is reloaded for years."""
+    config = RegistryConfig.model_validate({"url": server.url, "auth": {"token": "of-today"}})
+    used = registry_of(config)
+    assert registry_of(config) is used
+    del used
+    gc.collect()
+    assert config not in [each.config for each in schemaregistry._registries]
 
 
 def test_equal_configurations_share_a_cache(server: SchemaRegistryServer) -> None:
