@@ -34,7 +34,7 @@ from .firstposition import refuse_lost_dataset, tell_first_positions
 from .roll import Roll, RollPolicy
 from .setback import Setbacks
 from .stages import stage_figures
-from .until_end import watch_end
+from .until_end import unpublished, watch_end
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
@@ -264,8 +264,8 @@ class Pipeline:
             finally:
                 starting.cancel()
             await self._finish()
-            if self._until_end and self._stopped_logs:
-                raise PipelineFailed("; ".join(self._stopped_logs.values()))
+            if self._until_end and (why := [*self._stopped_logs.values(), *await unpublished(self._sink)]):
+                raise PipelineFailed("; ".join(why))
             self._state("stopped")
         except PipelineFailed as exc:
             self._broken(exc)

@@ -6,16 +6,19 @@ from typing import Any, Protocol, TypeVar, cast
 
 from fastwire.position import Coverage, Position, positions_of
 
+from ..runtime.errors import SinkFailedError, Superseded
 from ..runtime.logs import get_logger
+from ..sinks.thread import SinkThread
 from ..systems.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed, UnorderedSource
 from .figures import PipelineFigures
 
-__all__ = ["watch_end"]
+__all__ = ["unpublished", "watch_end"]
 
 PEER_POLL_S = 1.0  # interval of requests to the broker about logs that another consumer reads
 BUSY_POLL_S = 10.0  # the same while records arrive: with a thousand logs the answers would cost more than the records
 CONFIRM_LIMIT_S = 10.0  # the longest wait for acks that a broker does not, or cannot, confirm
+PUBLISH_LIMIT_S = 30.0  # the longest wait for the service of a table
 UNREACHABLE_LIMIT_S = 30.0  # the pipeline fails after this time without a broker
 STANDSTILL_S = 120.0  # and the age of a roll, in which another instance commits: then a log without progress is stopped
 TOLD_S = 10.0, 60.0  # the log says after this time what is waited for, and then so often
@@ -122,6 +125,26 @@ class _Standstill:
                 waiting=len(names),
                 gives_up_in_s=round(self._limit_s - waited),
             )
+
+
+async def unpublished(sink: SinkThread) -> list[str]:
+    """Return why files that have landed are not published at the end; empty if all are.
+
+    A table that takes no files is tried once more, and one whose service has not answered yet is waited for.
+    """
+    end = asyncio.get_running_loop().time() + PUBLISH_LIMIT_S
+    while sink.unpublished or sink.publishing:
+        waits = sink.publishing and asyncio.get_running_loop().time() < end
+        try:
+            await sink.look()
+        except (Superseded, SinkFailedError) as exc:
+            return [str(exc)]
+        if not waits and (sink.unpublished or sink.publishing):
+            why = sink.unpublished or f"its service has not answered within {PUBLISH_LIMIT_S:.0f} s"
+            return [f"what has landed is not in the table: {why}"]
+        if sink.publishing:
+            await asyncio.sleep(LOOK_S)
+    return []
 
 
 async def _find_heads(source: Source, starting: "asyncio.Future[None]") -> Mapping[int, Position]:

@@ -95,9 +95,19 @@ class SinkThread:
         return getattr(self.logged, "unpublished", "")
 
     @property
+    def publishing(self) -> bool:
+        """See ``LoggedSink``; False for a sink without a table."""
+        return getattr(self.logged, "publishing", False)
+
+    async def look(self) -> None:
+        """Publish what is not published, as far as the table takes it. Raises as ``LoggedSink.refresh``."""
+        if self.logged is not None:
+            await self.run(self.logged.refresh)
+
+    @property
     def _again_s(self) -> float | None:
         """The time between two attempts to publish without a commit, in seconds; None without a need."""
-        if getattr(self.logged, "publishing", False):
+        if self.publishing:
             return PUBLISHING_S
         return PUBLISH_AGAIN_S if self.unpublished else None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,7 @@ from fastwire_daemon.pipeline.pipeline import PipelineFailed
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.systems.source import Assignment, First
-from tests.support.pipeline_bed import LOG, Bed, Chunks, NotingSource
+from tests.support.pipeline_bed import LOG, Bed, Chunks, NotingSink, NotingSource
 
 
 async def test_does_not_wait_for_a_log_that_the_sink_refuses() -> None:
@@ -186,3 +186,63 @@ async def test_records_that_the_broker_holds_back_end_the_run_after_a_while(
     (told,) = [one for one in caplog.records if one.getMessage() == "the end waits for records"]
     fields = told.__dict__["fields"]
     assert (fields["waiting"], fields["logs"]) == (1, [str(LOG)])
+
+
+async def ended(bed: Bed, prepare: Callable[[NotingSink], None]) -> None:
+    """Land one record of a bed with ``until_end``, and let the pipeline end."""
+
+    def there(source: NotingSource) -> None:
+        source.head = Position(1, 0)
+
+    bed.prepare = there
+    await bed.running()
+    prepare(bed.sink)
+    await bed.give()
+    bed.source.received = Position(1, 0)
+    assert bed.task is not None
+    await asyncio.wait_for(bed.task, 20)
+
+
+async def test_files_that_are_not_published_at_the_end_are_an_error() -> None:
+    bed = Bed(until_end=True)
+
+    def stopped(sink: NotingSink) -> None:
+        sink.unpublished = "the table has a constraint"  # type: ignore[attr-defined]
+
+    with pytest.raises(PipelineFailed, match="what has landed is not in the table: the table has a constraint"):
+        await ended(bed, stopped)
+    assert bed.pipeline.figures.rows_committed == 10
+
+
+@pytest.mark.parametrize("answer", ["tried once more", "waited for"])
+async def test_files_are_published_at_the_end(answer: str) -> None:
+    bed = Bed(until_end=True)
+
+    def late(sink: NotingSink) -> None:
+        if answer == "waited for":
+            sink.publishing = True  # type: ignore[attr-defined]
+        sink.unpublished = "" if answer == "waited for" else "the catalog was away"  # type: ignore[attr-defined]
+        looks, refresh = [0], sink.refresh
+
+        def answered() -> Coverage:
+            looks[0] += bed.pipeline.is_draining
+            if looks[0] > (2 if answer == "waited for" else 0):
+                sink.publishing = False  # type: ignore[attr-defined]
+                sink.unpublished = ""  # type: ignore[attr-defined]
+            return refresh()
+
+        sink.refresh = answered  # type: ignore[method-assign]
+
+    await ended(bed, late)
+    assert bed.pipeline.state == "stopped"
+
+
+async def test_a_service_that_never_answers_is_waited_for_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(until_end, "PUBLISH_LIMIT_S", 0.05)
+    bed = Bed(until_end=True)
+
+    def silent(sink: NotingSink) -> None:
+        sink.publishing = True  # type: ignore[attr-defined]
+
+    with pytest.raises(PipelineFailed, match="is not in the table: its service has not answered within"):
+        await ended(bed, silent)
