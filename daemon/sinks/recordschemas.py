@@ -191,7 +191,7 @@ def compiled(schema: RegistrySchema, form: Form, message: str) -> Written:
     if form == "json":
         return compile_json(schema.text), ()
     if form == "avro":
-        return compile_avro(schema.text, schema.references), ()
+        return compile_avro(schema.text, schema.references, fieldless=True), ()
     if schema.message:
         if schema.message != message:
             raise SchemaError("", f"its values are messages of {schema.message}, not of {message}")

@@ -9,6 +9,7 @@
 | date; time-millis, time-micros | date32; time32[ms], time64[us] |
 | timestamp-millis, -micros, -nanos | timestamp of the unit in UTC; local-timestamp-…: without a time zone |
 | record, array, map | struct, list, map |
+| record without fields | binary without bytes: Parquet has no struct without columns |
 | union of a type and null | the type, nullable |
 | any other union | a nullable struct with a nullable column for each branch but null |
 
@@ -66,10 +67,11 @@ _LOGICAL: Mapping[tuple[str, str], Mapping[str, Any]] = {
 }
 
 
-def compile_avro(text: str, references: Sequence[str] = ()) -> tuple[Step, ...]:
+def compile_avro(text: str, references: Sequence[str] = (), *, fieldless: bool = False) -> tuple[Step, ...]:
     """Return the program of an Avro schema in JSON; its first step is the record, whose children are the columns.
 
-    ``references`` are schemas that define names for it, each after those that it needs itself.
+    ``references`` are schemas that define names for it, each after those that it needs itself. A record at the top may
+    be ``fieldless`` where others have the columns.
 
     Raises SchemaError for a schema that is not valid, whose top is not a record, that is recursive (Arrow has no such
     type), or that nests deeper or has more columns than a program may have.
@@ -81,6 +83,8 @@ def compile_avro(text: str, references: Sequence[str] = ()) -> tuple[Step, ...]:
     top = compiler.node(_parsed(text), "", "", "", 0)
     if top.step.operation != "record" or top.step.null_branch >= 0 or top.step.lone:
         raise SchemaError("", "the schema is not a record: only a record has columns")
+    if not top.children and not fieldless:
+        raise SchemaError("", "the record at the top has no fields, which would be the columns")
     return flatten(top)
 
 
@@ -209,8 +213,10 @@ class _Compiler:
     def _record(self, schema: dict[str, Any], name: str, path: str, space: str, depth: int) -> Node:
         full, space = self._define(schema, path, space)
         fields = schema.get("fields")
-        if not isinstance(fields, list) or not fields:
-            raise SchemaError(path, f'the record "{full}" has no fields')
+        if not isinstance(fields, list):
+            raise SchemaError(path, f'the record "{full}" has no list of fields')
+        if not fields and depth:
+            return Node(Step(name=name, path=path, shape="bytes", operation="empty", arrow="z"))
         children: dict[str, Node] = {}
         self._open.append(full)
         for each in fields:

@@ -47,6 +47,9 @@ def _value(node: Node, value: Any) -> bytes:
             data = bytes(value, "latin-1")
             _expect(len(data) == step.size)
             return data
+        case "empty":
+            _expect(value == {})
+            return b""
         case "enum":
             return _long(step.symbols.index(value.encode()))
         case "array":

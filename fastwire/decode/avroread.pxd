@@ -23,6 +23,7 @@ cdef enum Operation:
     OP_UNION
     OP_ABSENT
     OP_DEFAULT
+    OP_EMPTY
 
 cdef struct Symbol:
     const uint8_t* text          # NULL: the column does not take it

@@ -210,6 +210,8 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
         return put_null(w, step.column)
     elif step.operation == OP_DEFAULT:
         return read_default(w, which)
+    elif step.operation == OP_EMPTY:
+        return short(w) if nested_cell(&w.out, c, w.record.pos, 0, w.record.edge) else SOUND
     else:
         number = step.size
         if step.operation == OP_DECIMAL:

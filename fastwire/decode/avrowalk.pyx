@@ -12,6 +12,7 @@ from fastwire.decode.avroread cimport (
     OP_DECIMAL,
     OP_DEFAULT,
     OP_DOUBLE,
+    OP_EMPTY,
     OP_ENUM,
     OP_FIXED,
     OP_FIXED_DECIMAL,
@@ -74,6 +75,7 @@ cdef dict OPERATIONS = {
     "union": OP_UNION,
     "absent": OP_ABSENT,
     "default": OP_DEFAULT,
+    "empty": OP_EMPTY,
 }
 
 cdef dict SIZES = {"bool": 1, "float": 4, "double": 8}

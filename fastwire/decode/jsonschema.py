@@ -32,7 +32,7 @@ def compile_json(text: str) -> tuple[Step, ...]:
     """Return the program of an Avro schema for values in JSON; its first step is the object of a record.
 
     Raises SchemaError for a schema that ``compile_avro`` refuses, and for types without a form in JSON: a union of
-    several types, and a fixed that is not a decimal.
+    several types, a record without fields, and a fixed that is not a decimal.
     """
     return _in_json(compile_avro(text))
 
@@ -55,6 +55,8 @@ def _in_json(program: Sequence[Step]) -> tuple[Step, ...]:
     for step in program:
         if step.operation == "union":
             raise SchemaError(step.path, "a union of several types is not supported in JSON")
+        if step.operation == "empty":
+            raise SchemaError(step.path, "a record without fields is not supported in JSON")
         if step.shape == "fixed":
             raise SchemaError(step.path, "a fixed is not supported in JSON: use bytes")
     return tuple(program)

@@ -33,9 +33,9 @@ Shape = Literal[
 
 Operation = Literal[
     "null", "bool", "int", "float", "double", "text", "bytes", "fixed", "enum", "decimal", "fixed decimal",
-    "record", "array", "union", "absent", "default",
+    "record", "array", "union", "absent", "default", "empty",
 ]  # fmt: skip
-"""Way in which a value is read. A map is an array of records of a key and a value.
+"""Way in which a value is read. A map is an array of records of a key and a value. An "empty" value has no bytes.
 
 A field that the records lack is "absent", and its column gets a null, or it has a "default", which its child reads."""
 

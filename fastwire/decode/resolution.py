@@ -90,7 +90,7 @@ class _Resolver:
         if step.arrow == target.arrow and target.operation != "enum":
             return Node(replace(step, column=column))
         if step.operation != "enum" and target.operation != "enum":
-            if ALIKE.get(step.arrow) == target.arrow:
+            if ALIKE.get(step.arrow) == target.arrow and step.operation != "empty":
                 return Node(replace(step, column=column, operation=target.operation))
             if wider(step.arrow, target.arrow):
                 return Node(replace(step, column=column))

@@ -180,3 +180,13 @@ def test_the_column_has_the_type_of_the_keys(opened: Opened, tmp_path: Path) -> 
         sink.write(feed.chunk_of([one, one]))
         sink.commit()
     assert [row["_key"] for row in rows(tmp_path / "data")] == [24, -25] * 2
+
+
+def test_keys_of_a_union_are_read_by_the_names_of_its_branches() -> None:
+    first, second = ({"type": "record", "name": name, "fields": [{"name": "id", "type": "int"}]} for name in "AB")
+    registry = Registry({7: RegistrySchema("AVRO", json.dumps([first, second])),
+                         8: RegistrySchema("AVRO", json.dumps([second, first]))})  # fmt: skip
+    decoding = keys_of([first, second], registry=registry)
+    column, bad = decoded(decoding, [framed(7, b"\0\2"), framed(8, b"\0\4"), framed(8, b"\2\6")])
+    assert not bad
+    assert column.to_pylist() == [{"A": {"id": 1}, "B": None}, {"A": None, "B": {"id": 2}}, {"A": {"id": 3}, "B": None}]

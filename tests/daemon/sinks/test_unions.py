@@ -147,6 +147,26 @@ def test_a_dataset_of_an_older_version_keeps_its_names(opened: Opened, tmp_path:
     assert [each.branch for each in sink.types[0].children] == [("Card",), ("Transfer",)]
 
 
+def test_a_record_without_fields_is_a_branch(opened: Opened, registry: SchemaRegistryServer, tmp_path: Path) -> None:
+    ping = {"type": "record", "name": "Ping", "fields": []}
+    registry.register(4, pay(ping, CARD))
+    registry.register(5, {"type": "record", "name": "Pay", "fields": []})
+    schema = pay("null", CARD)
+    sink = opened(
+        of_registry(registry, {**schema, "fields": [{**schema["fields"][0], "type": ["null", TRANSFER, CARD]}]})
+    )
+    values = [framed(4, encode(pay(ping, CARD), "Card", "1")), framed(4, b"\0"), framed(5, b"")]
+    sink.write(GivenFeed().chunk_of(values))
+    sink.commit()
+    landed = [
+        row for file in files(tmp_path / "data") for row in pq.read_table(file, partitioning=None)["body"].to_pylist()
+    ]
+    assert [None if row is None else {name for name, each in row.items() if each is not None} for row in landed] == [
+        {"Card"}, {"Ping"}, None,
+    ]  # fmt: skip
+    assert not letters(tmp_path / "data")
+
+
 def test_another_union_is_no_strict_schema(opened: Opened) -> None:
     opened(of_file(V1, evolve="strict")).create_dataset()
     with pytest.raises(DatasetMismatchError, match="differ in these columns: body"):

@@ -246,6 +246,46 @@ def test_a_record_with_fields_of_such_names_stays_a_record() -> None:
     resolve(program(schema), held)
 
 
+def test_a_record_without_fields_is_there_or_null() -> None:
+    ping: Schema = {"type": "record", "name": "Ping", "fields": []}
+    columns = program(of("null", ping, CARD))
+    assert texts(columns) == ["body struct<Ping binary, Card struct<number string>>"]
+    schema = of("null", CARD, ping)
+    assert read(columns, (schema, ("Ping", {})), (schema, ("Card", {"number": "1"}))) == [
+        {"Ping": b""}, {"Card": {"number": "1"}},
+    ]  # fmt: skip
+    optional = of("null", ping)
+    decoder = AvroDecoder(program(optional), POOL)
+    values = pa.array([b"\0", b"\2", b"\2x"], pa.binary())
+    decoded = decoder.decode(values)
+    assert pa.record_batch(decoded).to_pylist() == [{"body": None}, {"body": b""}]
+    assert [each.reason for each in decoded.bad] == ["TrailingBytes"]
+    kept = program_of(columns_of(program(optional)))
+    assert grown(program(optional), kept) == program(optional)
+    resolve(program(optional), kept)
+    with pytest.raises(SchemaError, match="does not fit"):
+        resolve(program(optional), program(of("null", "string")))
+
+
+def test_records_without_fields_fill_the_columns_with_nulls() -> None:
+    nothing = compile_avro('{"type": "record", "name": "Ev", "fields": []}', fieldless=True)
+    columns = program({**of("int"), "fields": [{"name": "a", "type": ["null", "int"]}]})
+    assert grown(columns, nothing) == columns
+    decoder = AvroDecoder(columns, POOL, written=resolve(nothing, columns))
+    decoded = decoder.decode(pa.array([b"", b"x"], pa.binary()))
+    assert pa.record_batch(decoded).to_pylist() == [{"a": None}]
+    assert [each.reason for each in decoded.bad] == ["TrailingBytes"]
+
+
+def test_a_default_of_a_record_without_fields() -> None:
+    field = {"name": "ping", "type": {"type": "record", "name": "Ping", "fields": []}, "default": {}}
+    given = {"type": "record", "name": "Ev", "fields": [{"name": "id", "type": "int"}, field]}
+    columns = program(given)
+    written_ = program({**given, "fields": given["fields"][:1]})
+    decoded = AvroDecoder(columns, POOL, written=resolve(written_, columns)).decode(pa.array([b"\2"], pa.binary()))
+    assert pa.record_batch(decoded).to_pylist() == [{"id": 1, "ping": b""}]
+
+
 def test_a_name_that_another_branch_has_supersedes_files() -> None:
     held = columns_of(grown(program(of(CARD, TRANSFER)), program(of(CARD, rec("a.Cash", "x")))))
     ours = columns_of(grown(program(of(CARD, TRANSFER)), program(of(CARD, rec("b.Cash", "x")))))

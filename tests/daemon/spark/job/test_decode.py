@@ -145,7 +145,7 @@ def test_many_values_come_in_parts() -> None:
     ("schema", "message"),
     [
         ("string", "the schema is not a record"),
-        ({"type": "record", "name": "A", "fields": []}, '"A" has no fields'),
+        ({"type": "record", "name": "A", "fields": []}, "the record at the top has no fields"),
         ({"type": "record", "name": "A", "fields": [{"name": "x", "type": "strin"}]}, '"strin" is not a type'),
         ({"type": "record", "name": "A", "fields": [{"name": "x", "type": ["null", "A"]}]}, '"A" contains itself'),
         (
