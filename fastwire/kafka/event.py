@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from fastwire.connection import ChunkReady, Lost, More
 from fastwire.event import Connected, CorruptFound, FetchDone, Reply
+from fastwire.kafka.evidence import CorruptBatch
 from fastwire.kafka.message import Body
 from fastwire.kafka.response import Fetched
-from fastwire.kafka.scan import CorruptBatch
 
 __all__ = [
     "ChunkReady",

@@ -1,6 +1,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from fastwire.columns.builder cimport Columns
+from fastwire.wire.codecs cimport CODEC_GZIP, Codec
 from fastwire.wire.reader cimport Reader
 
 cdef enum:
@@ -36,6 +37,7 @@ cdef struct RowPlace:            # where the rows of a batch belong
     int32_t topic
     int32_t partition
 
+cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? CODEC_GZIP
 cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil
 cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, Reader* r) noexcept nogil
 cdef int put_row(

@@ -39,8 +39,19 @@ from fastwire.columns.builder cimport (
     lane_put,
     time_of_millis,
 )
+from fastwire.wire.codecs cimport (
+    CODEC_GZIP,
+    CODEC_LZ4_FRAME,
+    CODEC_SNAPPY_RAW,
+    CODEC_SNAPPY_XERIAL,
+    CODEC_ZSTD,
+    Codec,
+    is_xerial,
+)
 from fastwire.wire.reader cimport FAULT_LENGTH, FAULT_TRUNCATED, Reader, reader_fail
 from fastwire.wire.varint cimport FW_STEP, fw_i64be, fw_u32be, fw_varint, fw_varint_near
+
+from fastwire.errors import CorruptEntryError, Damage
 
 cdef enum:
     PLAIN_TRIES = 8              # per batch: where every other record differs, a search for plain ones does not pay
@@ -57,6 +68,20 @@ cdef inline int64_t micros(Columns* c, int64_t milli) noexcept nogil:
 
 cdef inline int64_t zigzag(uint64_t raw) noexcept nogil:
     return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+
+
+cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? CODEC_GZIP:
+    """Return the codec of a batch with these attributes and bytes. Raises CorruptEntryError."""
+    cdef int number = attributes & CODEC_MASK
+    if number == 1:
+        return CODEC_GZIP
+    if number == 2:
+        return CODEC_SNAPPY_XERIAL if is_xerial(data, size) else CODEC_SNAPPY_RAW
+    if number == 3:
+        return CODEC_LZ4_FRAME
+    if number == 4:
+        return CODEC_ZSTD
+    raise CorruptEntryError(Damage.MESSAGE, f"codec {number}")
 
 
 cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil:

@@ -37,10 +37,7 @@ cdef class ResponseWalk:
     cdef bint skip               # discard the rest of these records
     cdef bint batch_seen         # whole or not; the next batch is not the first of these records
     cdef bint sound_seen
-    cdef bint same_seen          # the damaged batch under investigation
-    cdef bint torn               # the damaged batch is incomplete
-    cdef list damaged            # (bytes, reason) of the batches since the last intact one
-    cdef int64_t damaged_bytes   # their memory in bytes
+    cdef object evidence         # Evidence of the batches since the last one that was taken; None = no doubt
     cdef int64_t records_left
     cdef AbortedTransactions aborted     # of this partition, where its records are read committed
     cdef int64_t received        # bytes of all records

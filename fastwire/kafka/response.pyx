@@ -272,8 +272,8 @@ cdef class ResponseWalk:
             self.read_aborted(&aborted, count, True)
             self.aborted.sort()
         self.skip = self.slot_index < 0
-        self.batch_seen = self.sound_seen = self.same_seen = False
-        self.damaged = None
+        self.batch_seen = self.sound_seen = False
+        self.evidence = None
         self.records_left = size if size > 0 else 0
         self.received += self.records_left
         self.phase = RECORDS

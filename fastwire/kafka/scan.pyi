@@ -1,22 +1,13 @@
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Self, final
 
 from fastwire.columns.scan import ChunkScanner
-from fastwire.errors import Damage
+from fastwire.kafka.evidence import CorruptBatch
 from fastwire.kafka.response import Fetched, Planned
 from fastwire.kafka.slot import SlotTable
-from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
-__all__ = ["CorruptBatch", "Scanner"]
-
-@dataclass(frozen=True, slots=True)
-class CorruptBatch:
-    index: int
-    position: Position
-    reason: Damage
-    detail: str
+__all__ = ["Scanner"]
 
 @final
 class Scanner(ChunkScanner):

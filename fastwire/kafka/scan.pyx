@@ -31,35 +31,26 @@ from fastwire.kafka.records cimport (
     TRANSACTIONAL,
     BatchHead,
     RowPlace,
+    codec_of,
     control_type,
     put_records,
     read_batch_head,
 )
 from fastwire.kafka.response cimport FRAME, PARTITION_END, RECORDS, REST, ResponseWalk
 from fastwire.kafka.slot cimport Slot, SlotTable
-from fastwire.wire.codecs cimport (
-    CODEC_GZIP,
-    CODEC_LZ4_FRAME,
-    CODEC_SNAPPY_RAW,
-    CODEC_SNAPPY_XERIAL,
-    CODEC_ZSTD,
-    Codec,
-    is_xerial,
-)
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
-from dataclasses import dataclass
-
 from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import CorruptEntryError, Damage, ProtocolError
 from fastwire.kafka.columns import ROW
 from fastwire.kafka.doubt import Doubt
+from fastwire.kafka.evidence import CorruptBatch, Evidence
 from fastwire.position import Position
 
-__all__ = ["CorruptBatch", "Scanner"]
+__all__ = ["Scanner"]
 
 cdef enum:
     MOST_FRAME = 1 << 30         # a response has no limit in the protocol (spec: kafka 1)
@@ -68,29 +59,9 @@ cdef enum:
     MOST_TOKEN = 1 << 20
     DEAD_BYTES = 1 << 20         # kept of a batch with an impossible size
     DEAD_OBJECTS = 256           # what Python keeps of a damaged batch besides its bytes
-
-
-@dataclass(frozen=True, slots=True)
-class CorruptBatch:
-    """A damaged batch for a caller with ``on_corrupt="stop"``. Its partition is not read any further."""
-
-    index: int
-    position: Position
-    reason: Damage
-    detail: str
-
-
-cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? CODEC_GZIP:
-    cdef int number = attributes & CODEC_MASK
-    if number == 1:
-        return CODEC_GZIP
-    if number == 2:
-        return CODEC_SNAPPY_XERIAL if is_xerial(data, size) else CODEC_SNAPPY_RAW
-    if number == 3:
-        return CODEC_LZ4_FRAME
-    if number == 4:
-        return CODEC_ZSTD
-    raise CorruptEntryError(Damage.MESSAGE, f"codec {number}")
+    DOUBT_BYTES = 1 << 20        # of a response, behind a doubtful batch
+    TAKEN = 100                  # of an intact batch: its rows are read now
+    LEFT = 101                   # its rows are not read, or not now
 
 
 @cython.final
@@ -224,7 +195,7 @@ cdef class Scanner(ChunkScanner):
             began = self.watch.begin_unit(self.batches)
             stop = self.batch(p, size, next_base, whole)
             self.watch.end_unit(began)
-            if stop == STOP_CHUNK_FULL:
+            if stop == STOP_CHUNK_FULL or stop == STOP_NEED_BYTES:
                 return stop
             self.at.batch_seen = True
             if not whole:
@@ -236,7 +207,8 @@ cdef class Scanner(ChunkScanner):
         return self.through()
 
     cdef int batch(self, const uint8_t* p, int64_t size, int64_t next_base, bint whole) except -1:
-        """Process one complete batch, or bytes in the place of one. STOP_CHUNK_FULL leaves it for the next call.
+        """Process one complete batch, or bytes in the place of one. STOP_CHUNK_FULL and STOP_NEED_BYTES leave it
+        for the next call.
 
         ``next_base`` is the first offset of the batch after it, -1 if its head is not in this response.
         """
@@ -250,8 +222,6 @@ cdef class Scanner(ChunkScanner):
         cdef int status
         if chunk.diverted_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
-        if slot.bisecting:
-            return self.look(slot, p, size, whole)
         if not whole:
             return self.damaged(slot, p, size, "an answer without one complete batch", False)
         place.offset = slot.offset
@@ -268,8 +238,9 @@ cdef class Scanner(ChunkScanner):
         if self.codecs.crc32c(p + 21, size - 21) != fw_u32be(p + 17):
             return self.damaged(slot, p, size, f"CRC-32C is not {fw_u32be(p + 17):#010x}")
         next_offset = head.base_offset + head.offsets
-        if not self.belongs(slot, p, size, head.base_offset, next_offset, next_base):
-            return STOP_FOUND if self.found is not None else GO_ON
+        status = self.place(slot, p, size, head.base_offset, next_offset, next_base)
+        if status != TAKEN:
+            return GO_ON if status == LEFT else status
         if self.at.committed and head.producer_id >= 0 and self.aborts(&head, next_offset, p + BATCH_HEAD, p + size):
             return self.advance(slot, next_offset, head.leader_epoch, 0)
         if head.attributes & CONTROL or head.count == 0:
@@ -313,6 +284,7 @@ cdef class Scanner(ChunkScanner):
         cdef Mark mark
         cdef int64_t first
         cdef int64_t[2] offsets
+        cdef int stop
         if not is_sound(self.codecs, p, size):
             return self.damaged(slot, p, size, f"CRC-32 is not {fw_u32be(p + 12):#010x}")
         if chunk.full(1, size):
@@ -330,143 +302,224 @@ cdef class Scanner(ChunkScanner):
             return self.damaged(slot, p, size, chunk.too_large() if chunk.columns.over else exc.detail)
         finally:
             self.codecs.shrink()
-        if not self.belongs(slot, p, size, offsets[0], offsets[1], next_base):
+        stop = self.place(slot, p, size, offsets[0], offsets[1], next_base)
+        if stop != TAKEN:
             columns_rewind(&chunk.columns, &mark)
-            return STOP_FOUND if self.found is not None else GO_ON
+            return GO_ON if stop == LEFT else stop
         self.batches += 1
         self.took(slot.head.log, size, first, &slot.head.largest)
         return self.advance(slot, offsets[1], -1, chunk.columns.rows - first)
 
     # --- what is believed of batches, and what becomes of damaged ones
 
-    cdef bint belongs(
+    cdef int place(
         self, Slot* slot, const uint8_t* p, int64_t size, int64_t base, int64_t next_offset, int64_t next_base
     ) except -1:
-        """Return whether an intact batch may be at this place: its checksum does not cover its first offset.
+        """Return TAKEN if an intact batch is at this place for certain: its checksum does not cover its first offset.
 
-        An impossible place is handled as damage; a doubtful one is checked again with another response.
+        STOP_NEED_BYTES if bytes behind it have to say so. LEFT if it is not taken: it joins the evidence, or comes
+        again with the next response.
         """
-        cdef bint lies, sure
-        if slot.ask >= 0:
-            if base != slot.jump:
-                return self.disbelieve(slot)
-            self.slots.set_ask(slot, -1)
-        if next_offset <= slot.offset or next_offset > slot.high_watermark >= 0:
-            lies = True
-        elif base == slot.offset:
-            lies = False
-        elif base < slot.offset:
-            lies = slot.aligned or self.at.damaged is not None
-        elif self.at.damaged is not None:
-            lies = False
-        else:  # a hole, as compaction leaves it: the next batch must not lie in it
-            lies = 0 <= next_base < next_offset or base == slot.lie
-            # A hole is plausible after a lookup or a restart.
-            sure = next_base >= 0 or not slot.aligned or next_offset == slot.high_watermark or base == slot.jump
-            if not lies and not sure:
-                if not self.at.batch_seen:
-                    slot.jump = base
-                    self.slots.set_ask(slot, base - 1)
-                self.at.skip = True
-                return False
-        if lies:
-            self.damaged(slot, p, size, f"offsets {base} to {next_offset - 1}, where {slot.offset} is expected")
-            return False
+        cdef bint known = base == slot.offset and slot.confirmed < 0 and self.at.evidence is None and slot.ask < 0
+        cdef int stop
+        if not known or next_offset <= base or next_offset > slot.high_watermark >= 0:
+            stop = self.weigh(slot, p, size, base, next_offset, next_base)
+            if stop != TAKEN:
+                return stop
         self.at.sound_seen = True
+        slot.confirmed = -1
+        slot.room = 0
         if slot.doubted:
             slot.doubted = False
             del self.slots.doubts[self.at.slot_index]
-        if self.at.damaged is not None:
-            found = self.at.damaged
-            self.at.damaged = None
-            self.divert(slot, found, base)
-        return True
+        return TAKEN
 
-    cdef bint disbelieve(self, Slot* slot) except -1:
-        """Reject the first offset of a batch as damaged, because the hole before it contains another batch."""
-        slot.lie = slot.jump
-        slot.jump = -1
-        self.slots.set_ask(slot, -1)
-        self.at.skip = True
-        return False
+    cdef int weigh(
+        self, Slot* slot, const uint8_t* p, int64_t size, int64_t base, int64_t next_offset, int64_t next_base
+    ) except -1:
+        """Decide about an intact batch that does not simply begin where reading goes on."""
+        cdef int stop
+        cdef int64_t end = self.end_of(slot)
+        cdef bint joined = next_base == next_offset
+        cdef bint possible = next_offset > max(base, slot.offset) and not next_offset > slot.high_watermark >= 0
+        cdef bint doubtful = False
+        if slot.ask < 0:
+            if self.repeats(p, size):
+                return LEFT
+            if base == slot.confirmed and possible:
+                self.at.evidence = None      # what precedes it was read before
+                return TAKEN
+            if slot.confirmed == slot.offset:
+                return LEFT                  # it precedes the confirmed one
+            if not possible:
+                pass
+            elif self.at.evidence is not None:
+                if joined and self.at.evidence.only_damage and (
+                    base == slot.offset or base >= slot.offset + <int64_t>self.at.evidence.least
+                ):
+                    return self.resume(slot, base)
+            elif base > slot.offset or not slot.aligned:
+                if joined:
+                    return TAKEN
+                if base > slot.offset and next_base > next_offset:
+                    stop = self.ascends(p, size, next_base, end)
+                    if stop != LEFT:
+                        return stop
+                doubtful = not 0 <= next_base < next_offset
+            if doubtful and self.at.sound_seen:
+                self.at.skip = True          # the next response begins with it, and has more behind it
+                return LEFT
+        detail = f"offsets {base} to {next_offset - 1}, where {slot.offset} is expected"
+        self.note(slot, p, size, detail, base, next_offset)
+        return LEFT
+
+    cdef bint repeats(self, const uint8_t* p, int64_t size) except -1:
+        """Return whether a batch is a dead letter already: some brokers look for offsets by what damaged heads say."""
+        hashes = self.slots.diverted.get(self.at.slot_index)
+        return hashes is not None and hash(PyBytes_FromStringAndSize(<const char*>p, size)) in hashes
+
+    cdef int ascends(self, const uint8_t* p, int64_t size, int64_t next_base, int64_t end) except -1:
+        """Return TAKEN if the offsets of two batches behind this one ascend, as compaction leaves them; LEFT if this
+        cannot be seen, or is not so.
+        """
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t left = self.at.records_left - size
+        cdef int64_t behind, next_size
+        if left < 12 + SMALLEST_BATCH:
+            return LEFT
+        if b.end - b.start < size + 12 + SMALLEST_BATCH:
+            return self.need(size + 12 + SMALLEST_BATCH)
+        p += size
+        next_size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
+        behind = next_base + (<int64_t><int32_t>fw_u32be(p + 23) if p[MAGIC_AT] == 2 else 0) + 1
+        if behind == end:
+            return TAKEN
+        if behind <= next_base or not RECORDS_HEAD <= next_size <= min(left, self.most_frame - size) - 8:
+            return LEFT
+        if b.end - b.start < size + next_size + 8:
+            return self.need(size + next_size + 8)
+        return TAKEN if fw_i64be(p + next_size) >= behind else LEFT
+
+    cdef int resume(self, Slot* slot, int64_t base) except -1:
+        """Read on at an intact batch after damaged ones, which end before it."""
+        found = [one for run in self.at.evidence.runs for one in run.found]
+        self.at.evidence = None
+        if base > slot.offset:
+            self.divert(slot, found, base)
+        if self.at.committed and self.at.aborted._count:
+            # A damaged batch may have been the marker of a listed transaction: another response lists what is open.
+            slot.confirmed = base
+            self.at.skip = True
+            return LEFT
+        return TAKEN
 
     cdef int damaged(self, Slot* slot, const uint8_t* p, int64_t size, str detail, bint whole=True) except -1:
         """Handle a batch as damaged in all fields, its size included: the next intact batch shows its end."""
-        if slot.ask >= 0:
-            self.disbelieve(slot)
+        if slot.ask < 0:
+            if slot.confirmed == slot.offset or self.repeats(p, size):
+                return GO_ON                 # it precedes what is read next
+            if not self.divert_corrupt:
+                return self.refuse(Damage.MESSAGE, detail)
+        return self.note(slot, p, size, detail, -1, -1, whole)
+
+    cdef int note(
+        self, Slot* slot, const uint8_t* p, int64_t size, str detail, int64_t base, int64_t end, bint whole=True
+    ) except -1:
+        """Add a batch to the evidence; one with a ``base`` is intact."""
+        evidence = self.at.evidence
+        if evidence is None:
+            evidence = self.at.evidence = Evidence(torn=not whole)
+        elif base >= 0 and evidence.joins(base, slot.offset):
+            evidence.lengthen(end)
             return GO_ON
-        if not self.divert_corrupt:
-            return self.refuse(Damage.MESSAGE, detail)
-        if self.at.damaged is None:
-            self.at.damaged = []
-            self.at.damaged_bytes = 0
-        elif self.at.damaged_bytes + size > CHUNK_BYTES:
+        elif <int64_t>evidence.size + size > CHUNK_BYTES:
             # At most a chunk's worth is held. The rest of the response is skipped, and the end of the first batch is
             # searched for, as if no intact batch had followed.
-            del self.at.damaged[1:]
+            evidence.forget()
             self.at.skip = True
             return GO_ON
-        self.at.damaged_bytes += size + DEAD_OBJECTS
-        self.at.damaged.append((PyBytes_FromStringAndSize(<const char*>p, size), detail))
-        self.at.torn = not whole
-        return GO_ON
-
-    cdef int look(self, Slot* slot, const uint8_t* p, int64_t size, bint whole) except -1:
-        """Check the start of a response to a Doubt: the damaged batch again, or the one after it."""
-        cdef BatchHead head
-        cdef bint sound = False
-        doubt = self.slots.doubts[self.at.slot_index]
-        if not self.at.batch_seen and doubt.same(PyBytes_FromStringAndSize(<const char*>p, size)):
-            self.at.same_seen = True
-            return GO_ON
-        self.at.skip = True
-        head.base_offset = -1
-        if whole and p[MAGIC_AT] == 2:
-            read_batch_head(p, &head)
-            sound = self.codecs.crc32c(p + 21, size - 21) == fw_u32be(p + 17)
-        if not self.at.same_seen:
-            doubt.other(slot.ask, head.base_offset if sound else -1)
-            return self.conclude(slot, doubt)
-        if sound and slot.offset < head.base_offset < self.end_of(slot):
-            self.at.same_seen = False
-            doubt.followed(head.base_offset)
-            return self.conclude(slot, doubt)
+        payload = PyBytes_FromStringAndSize(<const char*>p, size)
+        if base < 0:
+            evidence.add_damaged(payload, detail, size + DEAD_OBJECTS)
+        else:
+            evidence.add(base, end, payload, detail, size + DEAD_OBJECTS)
+        if evidence.full:
+            self.at.skip = True
         return GO_ON
 
     cdef int through(self) except -1:
         """Handle the end of a partition's records in a response."""
         cdef Slot* slot
+        cdef int64_t end
+        evidence = self.at.evidence
+        self.at.evidence = None
         if self.at.slot_index < 0 or self.slots.room == 0:
             return GO_ON
         slot = self.slots.get(self.at.slot_index)
         if slot.head.session != self.at.session or slot.error:
             return GO_ON
         if slot.ask >= 0:
-            if self.at.same_seen:
-                doubt = self.slots.doubts[self.at.slot_index]
-                doubt.within(slot.ask)
-                return self.conclude(slot, doubt)
-            # Other partitions or a quota may have used up the response; otherwise the log has no more records.
-            if not self.at.batch_seen and self.at.received == 0 and self.at.throttle == 0:
-                if not slot.bisecting:
-                    self.disbelieve(slot)
-                    return GO_ON
-                doubt = self.slots.doubts[self.at.slot_index]
-                doubt.nothing(slot.ask, self.end_of(slot))
-                return self.conclude(slot, doubt)
+            return self.answered(slot, evidence)
+        if self.at.batch_seen:
+            slot.confirmed = -1      # the response had other batches, or not enough of them
+        if evidence is None:
+            if self.at.batch_seen and not self.at.sound_seen:    # it had only what was read before
+                if slot.room > slot.received:
+                    self.slots.diverted.pop(self.at.slot_index, None)
+                slot.room = slot.received + DOUBT_BYTES
             return GO_ON
-        if self.at.damaged is None or self.at.sound_seen:
-            return GO_ON         # the next response begins with the damaged bytes
-        payload, detail = self.at.damaged[0]
+        end = self.end_of(slot)
+        if self.settle(slot, evidence, end):
+            return STOP_FOUND if self.found is not None else GO_ON
+        if self.at.sound_seen:
+            return GO_ON         # the next response begins with the doubtful batches
+        first = evidence.first
+        payload, detail = first.found[0]
         doubt = self.slots.doubts.get(self.at.slot_index)
-        if doubt is None or doubt.payload != payload:
-            # It may have been damaged in transit: request it once more, if possible with the batch after it.
-            self.slots.doubts[self.at.slot_index] = Doubt(slot.offset, payload, detail, whole=not self.at.torn)
+        if doubt is None or doubt.start != slot.offset or doubt.payload != payload:
+            # It may have been damaged in transit: request it once more, if possible with the batches after it.
+            self.slots.doubts[self.at.slot_index] = Doubt(
+                slot.offset, payload, detail, whole=not evidence.torn, base=first.base,
+                claim=first.end if first.count == 1 else -1,
+            )
             slot.doubted = True
+            slot.room = 2 * len(payload) + DOUBT_BYTES
             return GO_ON
-        if self.end_of(slot) <= slot.offset:
+        if end <= slot.offset:
             return self.refuse(Damage.MESSAGE, f"{detail}; where the log ends is not known")
-        doubt.begin(self.end_of(slot))
+        doubt.begin(end, evidence.runs)
+        return self.conclude(slot, doubt)
+
+    cdef bint settle(self, Slot* slot, evidence, int64_t end) except -1:
+        """Read on at the first batch whose place is certain, if there is one: the batches before it end there."""
+        run = evidence.confirmed(slot.offset, end, aligned=slot.aligned, asked=slot.ask)
+        if run is None:
+            return False
+        self.slots.set_ask(slot, -1)     # a Doubt remains until the batch is read: the response needs its room
+        found = evidence.before(run)
+        if found and run.base > slot.offset:
+            if not self.divert_corrupt:
+                self.refuse(Damage.MESSAGE, found[0][1])
+                return True
+            self.divert(slot, found, run.base)
+        slot.confirmed = run.base
+        return True
+
+    cdef int answered(self, Slot* slot, evidence) except -1:
+        """Handle the response to a Doubt's question."""
+        cdef int64_t end = self.end_of(slot)
+        doubt = self.slots.doubts[self.at.slot_index]
+        if evidence is None:
+            # Other partitions or a quota may have used up the response; otherwise the log has no more records.
+            if self.at.batch_seen or self.at.received or self.at.throttle:
+                return GO_ON
+            doubt.nothing(slot.ask, end)
+        elif not evidence.holds(doubt.payload):
+            doubt.other(slot.ask)
+        elif self.settle(slot, evidence, end):
+            return STOP_FOUND if self.found is not None else GO_ON
+        else:
+            doubt.within(slot.ask, evidence.runs)
         return self.conclude(slot, doubt)
 
     cdef int64_t end_of(self, Slot* slot) noexcept:
@@ -474,24 +527,29 @@ cdef class Scanner(ChunkScanner):
         return slot.stable_offset if self.at.committed and slot.stable_offset >= 0 else slot.high_watermark
 
     cdef int conclude(self, Slot* slot, doubt) except -1:
-        """Continue the search, or continue reading after the damaged batch."""
+        """Continue the search, or continue reading after the batch; at it, if it is where its head says."""
         end = doubt.end
         if end is None:
-            slot.bisecting = True
             self.slots.set_ask(slot, doubt.ask)
             return GO_ON
         if doubt.hopeless:
             return self.refuse(Damage.MESSAGE, doubt.detail)
-        slot.bisecting = slot.doubted = False
         self.slots.set_ask(slot, -1)
+        if doubt.confirmed:
+            slot.confirmed = doubt.base
+            return GO_ON
+        slot.doubted = False
         del self.slots.doubts[self.at.slot_index]
-        return self.divert(slot, [(doubt.payload, doubt.detail)], end)
+        if not self.divert_corrupt:
+            return self.refuse(Damage.MESSAGE, doubt.detail)
+        return self.divert(slot, doubt.found, end)
 
     cdef int divert(self, Slot* slot, found, int64_t end, reason=Damage.MESSAGE) except -1:
         """Make the damaged batches before ``end`` dead letters; ``found`` are bytes and details."""
         cdef int64_t start = slot.offset
         cdef int32_t epoch = slot.epoch
         self.advance(slot, end, epoch, 0)
+        self.slots.diverted[self.at.slot_index] = frozenset([hash(payload) for payload, _ in found])
         log = self.slots.logs[slot.head.log]
         position, before = Position(end, epoch), Position(start, epoch)
         for payload, detail in found:

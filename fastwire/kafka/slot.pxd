@@ -7,12 +7,11 @@ from fastwire.columns.slots cimport PartitionSlots, SlotHead
 cdef struct Slot:
     SlotHead head
     int64_t offset               # next offset to read
-    int64_t ask                  # offset of the next request in the search for the end of damage; -1 = at ``offset``
-    bint bisecting               # a Doubt chooses ``ask``; otherwise ``jump`` does
+    int64_t ask                  # offset of the next request, by a Doubt; -1 = at ``offset``
+    int64_t room                 # bytes that the next response needs to say more than the last one; 0 = as usual
     bint doubted                 # a Doubt is kept
     bint aligned                 # a batch ended at ``offset``, so none may begin before it
-    int64_t jump                 # a first offset that leaves a hole after ``offset``; to be confirmed, or confirmed
-    int64_t lie                  # a first offset that was not confirmed
+    int64_t confirmed            # a batch of the next response begins here for certain; -1 = not known
     int32_t epoch                # leader epoch of what was read last, -1 = not known
     int64_t high_watermark
     int64_t stable_offset
@@ -27,6 +26,7 @@ cdef struct Slot:
 
 cdef class SlotTable(PartitionSlots):
     cdef dict doubts             # Doubt by slot
+    cdef dict diverted           # hashes of the batches of the last dead letters, by slot
     cdef readonly int64_t probing    # slots that have an ``ask``
     cdef void set_ask(self, Slot* s, int64_t offset) noexcept
 

@@ -13,10 +13,6 @@ from fastwire.position import Position
 __all__ = ["PartitionResult", "SlotTable"]
 
 
-cdef enum:
-    DOUBT_BYTES = 1 << 20
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     """State of a partition in the last response (spec: kafka 9); ``error`` is an error code, 0 without.
@@ -43,6 +39,7 @@ cdef class SlotTable(PartitionSlots):
     def __cinit__(self, logs=()):
         self.width = sizeof(Slot)
         self.doubts = {}
+        self.diverted = {}
 
     cdef void set_ask(self, Slot* s, int64_t offset) noexcept:
         """Let the next request begin at ``offset``; -1: at the position."""
@@ -52,7 +49,7 @@ cdef class SlotTable(PartitionSlots):
     def add(self, log):
         """Add a partition and return its index; it is not read before ``attach``."""
         cdef Slot* s = <Slot*>self.add_slot(log, int(log.partition))
-        s.ask = s.jump = s.lie = -1
+        s.ask = s.confirmed = -1
         s.epoch = s.leader = s.leader_epoch = s.preferred_replica = -1
         s.high_watermark = s.stable_offset = s.log_start = s.diverging_offset = -1
         return s.head.log
@@ -63,9 +60,11 @@ cdef class SlotTable(PartitionSlots):
         s.offset = position.a
         s.epoch = position.b
         self.set_ask(s, -1)
-        s.bisecting = s.doubted = s.aligned = False
-        s.jump = s.lie = -1
+        s.doubted = s.aligned = False
+        s.confirmed = -1
+        s.room = 0
         self.doubts.pop(index, None)
+        self.diverted.pop(index, None)
 
     def detach(self, int64_t index):
         """Drop all responses about this partition from now on."""
@@ -78,14 +77,13 @@ cdef class SlotTable(PartitionSlots):
         return Position(s.offset, s.epoch)
 
     def fetch_offset(self, int64_t index):
-        """Return the offset of the next request: the position, or another one in the search for the end of damage."""
+        """Return the offset of the next request: the position, or another one in the search for the end of a batch."""
         cdef Slot* s = self.get(index)
         return s.ask if s.ask >= 0 else s.offset
 
     def fetch_bytes(self, int64_t index, int64_t most):
-        """Return the bytes to request, ``most`` by default: the batch after a damaged one has to be included."""
-        doubt = self.doubts.get(index)
-        return most if doubt is None else max(most, 2 * len(doubt.payload) + DOUBT_BYTES)
+        """Return the bytes to request, ``most`` by default: the batches after a doubtful one have to be included."""
+        return max(most, self.get(index).room)
 
     def result(self, int64_t index):
         """Return the state of this partition in the last response."""

@@ -7,11 +7,12 @@ from fastwire import __version__
 from fastwire.errors import FastwireError
 from fastwire.kafka.connection import Connection
 from fastwire.kafka.event import Event, LoginWanted, Throttled
+from fastwire.kafka.evidence import CorruptBatch
 from fastwire.kafka.fetch import Fetcher, FetchLimits
 from fastwire.kafka.message import Body
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.sasl import Mechanism, SaslError
-from fastwire.kafka.scan import CorruptBatch, Scanner
+from fastwire.kafka.scan import Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 

@@ -51,7 +51,7 @@ def test_the_golden_marker() -> None:
 
 
 def rows(batch: bytes, **partition: Any) -> list[dict[str, Any]]:
-    reading = Reading()
+    reading = Reading(offset=int.from_bytes(batch[:8]))
     found = reading.read(fetch_response(batch, **partition))
     assert reading.letters == []
     assert reading.corrupt == []

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from itertools import count
 
 from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.evidence import CorruptBatch
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.metadata import NO_ID, Topic, topic_id_text
 from fastwire.kafka.names import TopicPartition
 from fastwire.kafka.position import POSITIONS
 from fastwire.kafka.question import Offsets
 from fastwire.kafka.response import Fetched
-from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Log
 from fastwire.wire.pool import Pool

@@ -7,10 +7,10 @@ from typing import Any
 
 from fastwire.errors import FastwireError
 from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.evidence import CorruptBatch
 from fastwire.kafka.position import POSITIONS
 from fastwire.kafka.question import LATEST
 from fastwire.kafka.response import Fetched
-from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.session import ENDED
 from fastwire.kafka.slot import PartitionResult, SlotTable
 from fastwire.position import Coverage, Position
