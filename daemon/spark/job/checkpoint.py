@@ -11,6 +11,7 @@ from typing import Any
 from ...runtime.errors import ConfigurationRefused
 
 __all__ = [
+    "drop_cut_logs",
     "drop_unplanned_state",
     "files_between",
     "keep",
@@ -77,6 +78,42 @@ def files_between(checkpoint: Path, after: int, upto: int) -> Iterator[str]:
             entry = json.loads(line)
             if entry.get("batchId", number) == number:
                 yield str(entry["path"])
+
+
+def drop_cut_logs(checkpoint: Path) -> None:
+    """Delete the newest files of Spark's logs if a power loss has cut them, which Spark does not sync and cannot read.
+
+    The batch is planned again, and the tables know what of it has landed.
+    """
+    for log, lines in ((_FILES, 1), ("commits", 2), (_OFFSETS, 3)):
+        numbers = [file for file in (checkpoint / log).glob("[0-9]*") if file.name.isdecimal()]
+        newest = max(numbers, key=lambda file: int(file.name), default=None)
+        if newest is not None and not _is_whole(newest, lines):
+            for file in (newest, newest.with_name(f".{newest.name}.crc")):
+                file.unlink(missing_ok=True)
+            if log == _FILES:
+                _forget_rounds(checkpoint, int(newest.name))
+
+
+def _is_whole(path: Path, lines: int) -> bool:
+    """Return whether a file of a log has its version and so many lines at least, the last of which is JSON."""
+    try:
+        found = path.read_text(encoding="utf-8").splitlines()
+        if len(found) > 1:
+            json.loads(found[-1])
+    except ValueError:
+        return False
+    return len(found) >= lines and found[0].startswith("v")
+
+
+def _forget_rounds(checkpoint: Path, number: int) -> None:
+    """Delete the newest batch if it reads files of round ``number`` of the source, which is lost."""
+    batch = newest_batch(checkpoint)
+    path = checkpoint / _OFFSETS / str(batch)
+    if batch is not None and _is_whole(path, 3) and read_end(checkpoint, batch).get("logOffset") == number:
+        for log in (_OFFSETS, "commits"):
+            for name in (str(batch), f".{batch}.crc"):
+                (checkpoint / log / name).unlink(missing_ok=True)
 
 
 def drop_unplanned_state(checkpoint: Path) -> None:

@@ -14,7 +14,7 @@ from ...config import Config, ConfigError, Problem, SparkBrokers, SparkConfig
 from ...runtime.errors import ConfigurationRefused, DatasetError
 from ...runtime.logs import get_logger
 from ..source.offsets import behind
-from .checkpoint import drop_unplanned_state, read_origin
+from .checkpoint import drop_cut_logs, drop_unplanned_state, read_origin
 from .failure import cause, details, is_passing
 from .output import BatchCounts, Output, make_output
 from .plan import plan_job
@@ -144,6 +144,7 @@ class RunningJob:
     def start(self) -> None:
         """Inspect checkpoint and tables, and start. Raises ConfigurationRefused if they belong to another job."""
         checkpoint, source = self._job.output.checkpoint, self._job.source
+        drop_cut_logs(checkpoint)
         origin = read_origin(checkpoint)
         system = source.system if isinstance(source, SparkBrokers) else ""
         if origin is not None and origin != system:

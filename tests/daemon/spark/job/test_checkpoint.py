@@ -9,7 +9,7 @@ import pytest
 
 from fastwire.position import Log, Position, Span
 from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetError
-from fastwire_daemon.spark.job.checkpoint import drop_unplanned_state
+from fastwire_daemon.spark.job.checkpoint import drop_cut_logs, drop_unplanned_state
 from fastwire_daemon.spark.job.planned import BrokerBatches, DatasetBatches
 from tests.spark.landed import Landed
 
@@ -98,3 +98,28 @@ def test_states_of_batches_that_are_not_planned_go(tmp_path: Path, newest: int |
     drop_unplanned_state(tmp_path)
     assert {path.name for path in folder.glob("*")} == kept
     assert (tmp_path / "state").exists() == (newest is not None)
+
+
+@pytest.mark.parametrize(
+    ("cut", "left"),
+    [
+        ({}, {"offsets/0", "offsets/1", "commits/0", "commits/1", "sources/0/0", "sources/0/1"}),
+        ({"offsets/1": ""}, {"offsets/0", "commits/0", "commits/1", "sources/0/0", "sources/0/1"}),
+        ({"offsets/1": "v1\n{}\n"}, {"offsets/0", "commits/0", "commits/1", "sources/0/0", "sources/0/1"}),
+        ({"commits/1": "v1"}, {"offsets/0", "offsets/1", "commits/0", "sources/0/0", "sources/0/1"}),
+        ({"sources/0/1": 'v1\n{"path":'}, {"offsets/0", "commits/0", "sources/0/0"}),
+        ({"sources/0/1": "", "offsets/1": ""}, {"offsets/0", "commits/0", "commits/1", "sources/0/0"}),
+    ],
+)
+def test_logs_that_a_power_loss_has_cut_go(tmp_path: Path, cut: Mapping[str, str], left: set[str]) -> None:
+    whole = {"offsets": 'v1\n{{}}\n{{"logOffset":{0}}}', "commits": "v1\n{{}}", "sources/0": "v1\n{{}}"}
+    for number in range(2):
+        for log, text in whole.items():
+            (tmp_path / log).mkdir(parents=True, exist_ok=True)
+            name = f"{log}/{number}"
+            (tmp_path / name).write_text(cut.get(name, text.format(number)))
+            (tmp_path / log / f".{number}.crc").touch()
+    drop_cut_logs(tmp_path)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in files if not name.endswith(".crc")} == left
+    assert {name.rpartition("/")[0] + f"/.{name.rpartition('/')[2]}.crc" for name in left} == files - left
