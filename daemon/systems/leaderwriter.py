@@ -16,7 +16,7 @@ from ..runtime.logs import get_logger
 from .load import Load
 from .produced import Produced
 from .topicwriter import Part, TopicWriter, failed
-from .writer import Put
+from .writer import Put, checked
 
 __all__ = ["OPEN_S", "LeaderPart", "LeaderWriter", "RecordWriter", "Sent"]
 
@@ -201,7 +201,7 @@ class RecordWriter(ABC, Generic[R]):
 
     async def write(self, put: Put) -> None:
         """See ``Writer.write``."""
-        await self._producer.put(self._record(put), partition=put.partition)
+        await self._producer.put(self._record(checked(put)), partition=put.partition)
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""

@@ -4,19 +4,21 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from fastwire.columns.rows import Rows
 
 from .load import Load
 from .produced import Produced
 
-__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "puts_of", "refuse_create", "texts_of"]
+__all__ = ["Keys", "Put", "WriteOptions", "Writer", "checked", "codec_named", "puts_of", "refuse_create", "texts_of"]
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
 
 C = TypeVar("C", bound=Enum)
+
+_MOST = 1 << 63
 
 
 class Put(NamedTuple):
@@ -54,6 +56,47 @@ class WriteOptions:
     public_keys: Keys = field(default_factory=dict)
     name: str = ""
     resend: bool = True
+
+
+def checked(put: Put) -> Put:
+    """Return a record whose parts have the types of ``Put``; other buffers become bytes. Raises ValueError.
+
+    A part that cannot be encoded would fail later, and with it the batch or the producer that has taken it.
+    """
+    if not isinstance(put, Put):
+        raise ValueError(f"a record is a Put, not {put!r:.60}")
+    if isinstance(put.properties, str | Mapping):
+        raise ValueError(f"properties are pairs of a name and a value, not {put.properties!r:.60}")
+    try:
+        properties = tuple(
+            (_part("the name of a property", name, str, optional=False), value) for name, value in put.properties
+        )
+    except TypeError:
+        raise ValueError(f"properties are pairs of a name and a value, not {put.properties!r:.60}") from None
+    for what, number in (("event_time", put.event_time), ("partition", put.partition)):
+        if number is not None and (type(number) is not int or not -_MOST <= number < _MOST):
+            raise ValueError(f"{what} is a whole number of 64 bits, not {number!r:.60}")
+    return put._replace(
+        value=_part("value", put.value, bytes),
+        key=_part("key", put.key, str, bytes),
+        properties=tuple((name, _part("a property", value, str, bytes)) for name, value in properties),
+        ordering_key=_part("ordering_key", put.ordering_key, bytes),
+    )
+
+
+def _part(what: str, given: Any, *kinds: type, optional: bool = True) -> Any:
+    """Return a part of a record that is of one of the kinds, or None if it is ``optional``. Raises ValueError."""
+    if given is None and optional:
+        return None
+    if bytes in kinds and isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    if str not in kinds or not isinstance(given, str):
+        raise ValueError(f"{what} is {' or '.join(kind.__name__ for kind in kinds)}, not {given!r:.60}")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} cannot be written as UTF-8: {given!r:.60}") from None
+    return given
 
 
 def texts_of(put: Put, title: str) -> tuple[tuple[str, str], ...]:

@@ -375,6 +375,14 @@ class Producer:
                 raise self._too_large(len(entry.body))
         except FastwireError as exc:
             self._end(message, exc, messages=len(records))
+        except (
+            Exception
+        ) as exc:  # a record whose parts have other types; it must not take the others of its batch along
+            if len(records) > 1:
+                self._halve(batch, numbers)
+            else:
+                error = FastwireError(f"a record cannot be encoded: {type(exc).__name__}: {exc}")
+                self._end(message, error, messages=1)
 
     def _entry(self, batch: Batch, numbers: Sequence[int], batched: bool) -> Entry:
         records = batch.records

@@ -17,7 +17,7 @@ from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, codec_named, puts_of, refuse_create, texts_of
+from ..writer import Put, WriteOptions, checked, codec_named, puts_of, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .load import entries
 from .producer import TopicProducer
@@ -44,7 +44,7 @@ class PulsarWriter:
 
     async def write(self, put: Put) -> None:
         """Take a record; a key of bytes is sent as base64. Raises ValueError for properties that are not text."""
-        await self._producer.put(_record(put), partition=put.partition)
+        await self._producer.put(_record(checked(put)), partition=put.partition)
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""
@@ -70,8 +70,6 @@ class PulsarWriter:
 def _record(put: Put) -> Record:
     """Return the message of a record. Raises ValueError for properties that are not text."""
     properties = texts_of(put, "Pulsar")
-    for name, value in properties:
-        f"{name}{value}".encode()  # a batch that cannot be encoded would be lost as a whole
     key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()
     return Record(
         value=put.value,

@@ -10,7 +10,7 @@ from fastwire.tubemq.request import MSG_TIME, message_time
 from ...config import Connection
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, puts_of, refuse_create, texts_of
+from ..writer import Put, WriteOptions, checked, puts_of, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
@@ -36,13 +36,13 @@ class TubeMQWriter:
 
     async def write(self, put: Put) -> None:
         """See ``Writer.write``."""
-        await self._producer.put(self._checked(put))
+        await self._producer.put(self._message(checked(put)))
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""
-        await self._producer.put_each((self._checked(put), None) for put in puts_of(rows))
+        await self._producer.put_each((self._message(put), None) for put in puts_of(rows))
 
-    def _checked(self, put: Put) -> OutgoingMessage:
+    def _message(self, put: Put) -> OutgoingMessage:
         message = _message(put)
         self._producer.check(message)
         return message

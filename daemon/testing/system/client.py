@@ -1,6 +1,7 @@
 """Conformance tests of a system under the asyncio client of all systems."""
 
 import asyncio
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,19 @@ from .scene import PATIENCE_S, TOPIC, Row, Scene, rows_of
 from .suite import SystemSuite, on_a_loop
 
 __all__ = ["SystemClient"]
+
+WRONG: list[Any] = [
+    b"v",
+    Put("text"),  # type: ignore[arg-type]
+    Put(b"v", key=5),  # type: ignore[arg-type]
+    Put(b"v", key="\ud800"),
+    Put(b"v", properties={"ab": "c"}),  # type: ignore[arg-type]
+    Put(b"v", properties=[("a\ud800", "x")]),
+    Put(b"v", properties=[("a", 5)]),  # type: ignore[list-item]
+    Put(b"v", event_time=1.5),  # type: ignore[arg-type]
+    Put(b"v", event_time=1 << 63),
+    Put(b"v", partition="0"),  # type: ignore[arg-type]
+]
 
 
 class SystemClient(SystemSuite):
@@ -72,6 +86,20 @@ class SystemClient(SystemSuite):
         found = [int(row.value[:6]) for row in await _read(client, "earliest") if row.value is not None]
         assert found == sorted(found)
         assert set(found) >= {*range(count + len(rows)), 999999} - cancelled
+
+    @pytest.mark.parametrize("put", WRONG, ids=repr)
+    @on_a_loop
+    async def test_a_record_with_parts_of_other_types_is_refused_alone(self, scene: Scene, put: Put) -> None:
+        """``write`` raises ValueError for a part that is not of its type, and other records are stored."""
+        client = connect(scene.broker.url)
+        async with client.produce(TOPIC) as writer:
+            await writer.write(Put(b"before"))
+            with pytest.raises(ValueError):
+                await writer.write(put)
+            await writer.write(Put(bytearray(b"behind")))  # type: ignore[arg-type]
+            await writer.flush()
+        rows = await _read(client, "earliest")
+        assert sorted(row.value or b"" for row in rows) == [b"before", b"behind"]
 
     @on_a_loop
     async def test_a_record_with_more_than_the_system_has_is_refused(self, scene: Scene) -> None:

@@ -336,6 +336,16 @@ def test_a_batch_that_is_too_large_is_cut() -> None:
     assert sending.producer.weight == 0
 
 
+def test_a_record_that_cannot_be_encoded_fails_alone() -> None:
+    sending = Sending(batching=BatchLimits(messages=5, keys=Batching.MIXED))
+    for number in range(5):
+        sending.send(b"%d" % number, key="\ud800" if number == 2 else "k")
+    (outcome,) = sending.producer.take_outcomes()
+    assert "cannot be encoded: UnicodeEncodeError" in str(outcome.error)
+    sent = [value for _, metadata, payload in sending.heard() for _, value in elements(metadata, payload)]
+    assert sent == [b"0", b"1", b"3", b"4"]
+
+
 def test_a_record_that_is_too_large_fails_alone() -> None:
     sending = Sending(largest=1000, batching=BatchLimits(messages=3, bytes=1 << 20))
     sending.send(b"a", b"." * 1000, b"c")

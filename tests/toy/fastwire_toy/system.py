@@ -16,7 +16,7 @@ from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.base import Described, MakeSource, System, TopicReader
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.produced import Produced, ProduceError
-from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, puts_of, refuse_create
+from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, checked, puts_of, refuse_create
 
 from .config import ToySourceConfig
 from .grammar import GRAMMAR
@@ -123,7 +123,7 @@ class ToyWriter:
         self._turn = asyncio.Lock()  # the link takes one request at a time, in the order of the calls
 
     async def write(self, put: Put) -> None:
-        await self._write([put])
+        await self._write([checked(put)])
 
     async def write_rows(self, rows: Rows) -> None:
         await self._write(puts_of(rows))
