@@ -19,6 +19,7 @@ from ..config.secretpath import shown_path
 from ..runtime.outside import waits_for
 from .awsprofile import keys_of
 from .disk import DISK_FULL
+from .storewords import NO_STORE, said
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 PART_BYTES = 8 << 20
 """Size of the parts of an upload but the last: some stores want all of one size."""
-LEASE_S = 60.0
+LEASE_S = 120.0
 """A writer whose lock has not been written for so long is taken for dead."""
 
 # Enough to hide the latency of a store; more only use memory.
@@ -42,12 +43,6 @@ _ANSWER_S = 610.0
 _JOIN_S = 5.0
 REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d(?!.*<Code>RequestTimeout</Code>)", re.DOTALL)
 """Answers that stay the same however often the request is sent. Amazon says 400 of a request that came too slowly."""
-_CODE = re.compile(r"<Code>(.*?)</Code>")
-_MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
-# Why there was no answer is only in the library's account of its own errors.
-_PLACE = re.compile(r"https?://[^/\s]+")
-_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
-_CAUSE = re.compile(r'\b(?:message|error): "([^"]+)"')
 
 
 class StoreAwayError(OSError):
@@ -113,7 +108,9 @@ class Bucket:
 
         try:
             with _translated():
-                return bytes(obstore.get(self._small, name).bytes())
+                found = obstore.get(self._small, name)
+                _check_answer(found.meta)
+                return bytes(found.bytes())
         except FileNotFoundError:
             return None
 
@@ -131,6 +128,7 @@ class Bucket:
         try:
             with _translated():
                 found = obstore.head(self._small, name)
+                _check_answer(found)
         except FileNotFoundError:
             return None
         return Found(found["size"], found["last_modified"])
@@ -303,6 +301,12 @@ def _asked() -> AbstractContextManager[None]:
     return waits_for("the object store", _ANSWER_S)
 
 
+def _check_answer(meta: Mapping[str, Any]) -> None:
+    """Raise StoreAwayError for an answer that is not one of a store, such as the page of a proxy."""
+    if meta["e_tag"] is None:
+        raise StoreAwayError(NO_STORE)
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     """Raise errors of the library as OSErrors."""
@@ -312,30 +316,14 @@ def _translated() -> Iterator[None]:
         with _asked():
             yield
     except FileNotFoundError as exc:
-        raise FileNotFoundError(_said(exc)) from exc
+        raise FileNotFoundError(said(str(exc))) from exc
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
-        raise PermissionError(_said(exc)) from exc
+        raise PermissionError(said(str(exc))) from exc
     except (exceptions.GenericError, exceptions.PreconditionError, exceptions.JoinError) as exc:
         text = str(exc)
-        raise (OSError if REFUSED.search(text) else StoreAwayError)(_said(exc)) from exc
+        raise (OSError if REFUSED.search(text) else StoreAwayError)(said(str(exc))) from exc
     except exceptions.BaseError as exc:
-        raise OSError(_said(exc)) from exc
-
-
-def _said(exc: BaseException) -> str:
-    """Return what the store has said, or why it has said nothing, without the library's account of the request."""
-    text = str(exc)
-    code, message = _CODE.search(text), _MESSAGE.search(text)
-    if code and message:
-        return f"the store refuses it: {code[1]}: {message[1].strip()}"
-    if "error sending request" in text and (place := _PLACE.search(text)):
-        if invalid := _CERTIFICATE.search(text):
-            return f"the certificate of {place[0]} is not accepted: {invalid[1]}"
-        if "InvalidMessage(" in text:
-            return f"{place[0]} does not speak TLS"
-        if why := _CAUSE.search(text):
-            return f"cannot connect to {place[0]}: {why[1]}"
-    return text.partition("\n")[0].strip()
+        raise OSError(said(str(exc))) from exc
 
 
 def _is_open(settings: Mapping[str, str]) -> bool:
@@ -392,5 +380,5 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
             for retries, timeout_s in ((3, 30), (10, 300))
         )
     except BaseError as exc:
-        raise ValueError(f"{url}: {_said(exc)}") from exc
+        raise ValueError(f"{url}: {said(str(exc))}") from exc
     return Bucket(url, small, large, lease_s, access, storage_class)

@@ -18,6 +18,7 @@ from ..runtime.outside import waits_for
 from .bucket import REFUSED, StoreAwayError
 from .statistics import statistics_of
 from .storage import Storage
+from .storewords import said
 from .tableformat import OWNER, AddedFile, Seen, TableRacedError, TableStoppedError
 from .tableschema import field, plain_type
 
@@ -219,13 +220,13 @@ class DeltaLog:
             if not isinstance(exc, Exception) and type(exc).__name__ != "PanicException":
                 raise
             text = str(exc)
-            said = f"the Delta table at {self.url}: {text.partition(chr(10))[0].strip()}"
+            why = f"the Delta table at {self.url}: {said(text)}"
             for mark, number in _DISK_FULL.items():
                 if mark in text:
-                    raise OSError(number, said) from exc
+                    raise OSError(number, why) from exc
             if "Error performing" in text and not REFUSED.search(text):
-                raise StoreAwayError(said) from exc
-            raise TableStoppedError(said) from exc
+                raise StoreAwayError(why) from exc
+            raise TableStoppedError(why) from exc
 
 
 def _commit_name(version: int) -> str:

@@ -170,8 +170,8 @@ class Staging:
         if given != kept + filtered:
             raise ValueError(f"{given} rows were given, but {kept} are in files and {filtered} were filtered")
 
-    def end_roll(self, *, kept: bool = False) -> None:
-        """Delete the remaining files of the roll, which is published or void, and begin the next.
+    def end_roll(self, old: Sequence[str] = (), *, kept: bool = False) -> None:
+        """Delete the remaining files of the roll, which is published or void, and ``old`` ones; begin the next.
 
         With ``kept`` it is committed and not published, and its files stay.
         """
@@ -187,8 +187,7 @@ class Staging:
         self._index = 0
         for staged in left:
             staged.close()
-        if not kept:
-            self._storage.discard(*(staged.name for staged in left))
+        self._storage.discard(*old, *(staged.name for staged in left if not kept))
 
     def discard(self) -> None:
         """Delete the folder of this writer, which has no unpublished files in the log."""

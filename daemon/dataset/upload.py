@@ -1,8 +1,8 @@
 """A new object of a dataset while it is written: its parts wait in local temporary files, not in memory."""
 
 import io
-from tempfile import SpooledTemporaryFile
-from typing import Any
+from tempfile import TemporaryFile, gettempdir
+from typing import IO, Any
 
 from crc32c import crc32c
 
@@ -11,7 +11,7 @@ from .patience import Patience
 
 __all__ = ["UploadedFile"]
 
-# Up to this size a part waits in memory. Hundreds of files may be open.
+# Up to this size a part waits in memory, and pieces of it are gathered. Hundreds of files may be open.
 _MEMORY_BYTES = 64 << 10
 
 
@@ -19,7 +19,8 @@ class UploadedFile(io.RawIOBase):
     """A new object that is written sequentially; ``write`` takes all bytes, and sends each part that is full.
 
     The object exists after :meth:`complete`. A part that fails makes the whole file void: its error is raised, after
-    the library has tried again for a while. An object of one part is sent again as long as ``patience`` has it.
+    the library has tried again for a while. An object of one part is sent again as long as ``patience`` has it, which
+    also waits for space for the temporary file.
     """
 
     def __init__(self, bucket: Bucket, name: str, patience: Patience) -> None:
@@ -27,8 +28,10 @@ class UploadedFile(io.RawIOBase):
         self._bucket = bucket
         self._name = name
         self._patience = patience
-        self._part = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - closed with this file
-        self._filled = 0
+        self._local = f"a temporary file in {gettempdir()} (TMPDIR) for {bucket.url}/{name}"
+        self._part: IO[bytes] | None = None  # of the first bytes of the part
+        self._kept = 0  # bytes in it
+        self._memory = bytearray()  # those behind them
         self._upload: Upload | None = None
         self._size = 0
         self._complete = False
@@ -43,6 +46,10 @@ class UploadedFile(io.RawIOBase):
         """Bytes written so far."""
         return self._size
 
+    @property
+    def _filled(self) -> int:
+        return self._kept + len(self._memory)
+
     def write(self, data: Any) -> int:
         """Write all of ``data``; may wait for the store."""
         if self.closed:
@@ -53,8 +60,7 @@ class UploadedFile(io.RawIOBase):
         self._size += size
         while view:
             taken = view[: PART_BYTES - self._filled]
-            self._part.write(taken)
-            self._filled += len(taken)
+            self._take_in(taken)
             view = view[len(taken) :]
             if self._filled == PART_BYTES:
                 self._send()
@@ -75,7 +81,9 @@ class UploadedFile(io.RawIOBase):
 
     def close(self) -> None:
         """Close the file; what is not complete is void."""
-        self._part.close()
+        if self._part is not None:
+            self._part.close()
+        self._memory.clear()
         self._upload = None
         super().close()
 
@@ -89,11 +97,35 @@ class UploadedFile(io.RawIOBase):
         upload.write(data)
         upload.close()
 
+    # --- the part
+
+    def _take_in(self, data: memoryview) -> None:
+        if len(self._memory) + len(data) <= _MEMORY_BYTES:
+            self._memory += data
+            return
+        gathered = bytes(self._memory)
+        self._memory.clear()
+        for piece in (memoryview(gathered), data):
+            while piece:
+                written = self._patience(lambda piece=piece: self._keep(piece), self._local)  # type: ignore[misc]
+                self._kept += written
+                piece = piece[written:]
+
+    def _keep(self, data: memoryview) -> int:
+        """Write some of ``data`` to the temporary file, behind what it has; return the number of bytes."""
+        if self._part is None:
+            self._part = TemporaryFile(buffering=0)  # noqa: SIM115 - closed with this file
+        self._part.seek(self._kept)
+        return self._part.write(data)
+
     def _take(self) -> bytes:
         """Return the part, and begin the next."""
-        self._part.seek(0)
-        data = self._part.read()
-        self._part.seek(0)
-        self._part.truncate()
-        self._filled = 0
+        data = bytes(self._memory)
+        if self._part is not None and self._kept:
+            self._part.seek(0)
+            data = self._part.read(self._kept) + data
+            self._part.seek(0)
+            self._part.truncate()
+        self._kept = 0
+        self._memory.clear()
         return data

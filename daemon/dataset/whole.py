@@ -45,18 +45,17 @@ class Notes:
         for number in noted_numbers(self._storage)[:-1]:
             self._storage.discard(noted_number(number))
 
-    def take(self, temporary: str, number: int) -> None:
+    def take(self, temporary: str, number: int) -> list[str]:
         """Note that log entry ``number`` is durable, by giving that name to ``temporary``, which has its content.
 
-        An OSError is ignored: the note stays behind the log, and the commit is valid.
+        Returns the files to delete. An OSError is ignored: the note stays behind the log, and the commit is valid.
         """
         try:
             self._storage.note(temporary, noted_number(number))
-            before, self._own = self._own, number
-            if before:
-                self._storage.discard(noted_number(before))
         except OSError:
-            pass
+            return [temporary]
+        before, self._own = self._own, number
+        return [noted_number(before)] if before else []
 
 
 def check_whole(storage: Storage, last: int, extension: str, follow: Callable[[], int]) -> None:

@@ -416,15 +416,15 @@ class DatasetWriter:
         while not self._link_next(temporary, f"{step}-linked"):
             # Commits of a dead writer in the meantime are published before its staging folder is deleted.
             if self._follow(entry):
+                old = [temporary]
                 break
             self._storage.discard(temporary)
             temporary, data = self._chain_anew(staging, entry)
         else:
             self._reached(f"{step}-synced")
             self._fold(entry, data)
-            self._notes.take(temporary, self._state.number)
-        self._end_roll(staging)
-        self._storage.discard(temporary)
+            old = self._notes.take(temporary, self._state.number)
+        self._end_roll(staging, old)
 
     # --- the commit
 
@@ -538,18 +538,15 @@ class DatasetWriter:
             self._end_roll(staging)
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc
 
-    def _end_roll(self, staging: Staging, *, kept: bool = False) -> None:
+    def _end_roll(self, staging: Staging, old: Sequence[str] = (), *, kept: bool = False) -> None:
         self._letters = None
-        staging.end_roll(kept=kept)
+        staging.end_roll(old, kept=kept)
 
     def _tidy(self, staging: Staging, temporary: str = "", number: int = 0) -> None:
         """Delete the remaining files of a roll, and note its entry; after a failure the next process does it."""
         try:
-            self._end_roll(staging, kept=bool(temporary and self._publication.pending))
-            if number:
-                self._notes.take(temporary, number)
-            elif temporary:
-                self._storage.discard(temporary)
+            old = self._notes.take(temporary, number) if number else [temporary] if temporary else []
+            self._end_roll(staging, old, kept=bool(temporary and self._publication.pending))
         except OSError:
             pass
 

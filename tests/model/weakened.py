@@ -28,7 +28,6 @@ __all__ = [
     "WEAKENED",
     "ExpiryNotDeclared",
     "FoundNotPublished",
-    "IdentityForgotten",
     "LogCleared",
     "LogNotChecked",
     "NoFence",

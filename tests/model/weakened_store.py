@@ -14,7 +14,6 @@ from .store import SimBucket
 from .weakened import (
     ExpiryNotDeclared,
     FoundNotPublished,
-    IdentityForgotten,
     LogCleared,
     LogNotChecked,
     NoFence,
@@ -161,7 +160,6 @@ WEAKENED_STORE = tuple(
         ("R6 off", with_writer(LogCleared), None),
         ("R11 off", with_writer(LogNotChecked), None),
         ("two create the same object", ManyWin, None),
-        ("R14 off", with_writer(IdentityForgotten), None),
         ("R14 without a look behind the link", with_writer(EmptiedBelieved), None),
         ("R13 without an entry", with_writer(ExpiryNotDeclared), _expires),
         ("R13 off, staged files expire", StagedExpire, _expires),

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.patience import Impatience, Patience, PatientFile
 from fastwire_daemon.dataset.probe import Check, probe
+from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DiskFullError, FatalDiskError, SinkFailedError
 from tests.support import rolls
@@ -158,6 +160,65 @@ def test_other_failures_are_not_waited_for(tmp_path: Path) -> None:
     assert disk.pauses == 0
     with pytest.raises(OSError, match="No space left"):
         PatientFile(FullDisk(0), str(tmp_path / "x"), Impatience(disk))
+
+
+class BrokenDisk(Disk):
+    """While ``broken`` names an operation, that one fails."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.broken = ""
+
+    def __getattribute__(self, name: str) -> Any:
+        get = object.__getattribute__
+        if name == get(self, "__dict__").get("broken"):
+
+            def refuse(*arguments: object, **more: object) -> None:
+                raise OSError(self.code, os.strerror(self.code), str(arguments))
+
+            return refuse
+        return get(self, name)
+
+
+# What a writer asks of the disk; a file system that turns read-only, breaks or has gone stale refuses any of it.
+OPERATIONS = (
+    "create",
+    "write",
+    "sync",
+    "link",
+    "rename",
+    "touch",
+    "read",
+    "names",
+    "exists",
+    "unlink",
+    "lock",
+    "device",
+)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_disk_that_refuses_for_a_while_loses_nothing(tmp_path: Path, operation: str, code: int) -> None:
+    disk = BrokenDisk(code)
+    writer = rolls.writer(tmp_path, disk)
+    writer.open()
+    rolls.land(writer, -1, 9)
+    disk.broken = operation
+    for _ in range(3):
+        try:
+            rolls.land(writer, (end := rolls.end_of(writer.coverage)), end + 2)
+        except SinkFailedError:
+            pass
+        try:
+            writer.open()
+        except SinkFailedError as exc:
+            assert os.strerror(code) in str(exc)  # noqa: PT017 - not every operation is needed
+    disk.broken = ""
+    end = rolls.end_of(writer.open())
+    rolls.land(writer, end, 29)
+    writer.close()
+    assert rolls.rows(tmp_path) == list(range(30)) and verify(tmp_path, deep=True).ok
 
 
 # --- failing syncs
@@ -359,8 +420,10 @@ def test_probe_says_what_is_wrong(tmp_path: Path) -> None:
 IN_TMPFS = """
 import os, subprocess, sys, threading
 from pathlib import Path
+from typing import Any
 from tests.support import rolls
 from fastwire_daemon.dataset.probe import probe
+from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import FatalDiskError
 

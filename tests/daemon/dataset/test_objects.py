@@ -1,9 +1,12 @@
 """A dataset in an object store: commits, unknown answers, uploads in parts, leases, and `verify`."""
 
+import errno
+import io
 import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -328,6 +331,44 @@ def test_a_large_file_is_sent_in_parts_of_one_size(tmp_path: Path) -> None:
 def _writer(bucket: Bucket) -> str:
     (name,) = bucket.names(STAGING)
     return name
+
+
+class Cramped(io.FileIO):
+    """A temporary file on a disk that is full now and then: half of a write is done, and the next one fails."""
+
+    code = errno.EDQUOT
+    writes = 0
+
+    def write(self, data: Any) -> int:
+        Cramped.writes += 1
+        if Cramped.writes % 3 == 0:
+            raise OSError(self.code, os.strerror(self.code))
+        return super().write(data[: max(1, len(data) // 2)])
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_for_temporary_files_is_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(Cramped, "code", code)
+    monkeypatch.setattr(Cramped, "writes", 0)
+    monkeypatch.setattr(
+        "fastwire_daemon.dataset.upload.TemporaryFile", lambda buffering: Cramped(tmp_path / "part", "w+b")
+    )
+    said: list[str | None] = []
+    bucket = LocalBucket(tmp_path / "bucket")
+    writer = opened(bucket, on_full=said.append)
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="Input/output error"):
+            rolls.stage(writer, range(30_000))
+        writer.close()
+        assert rolls.entries(tmp_path / "bucket") == 0
+        return
+    writer.commit([rolls.stage(writer, range(30_000))], [rolls.span(-1, 29_999)])
+    assert any(text and "(TMPDIR)" in text and "space for temporary files" in text for text in said)
+    assert rolls.rows(tmp_path / "bucket") == list(range(30_000))
+    assert verify("", medium=bucket, deep=True).ok
+    writer.close()
 
 
 def test_a_part_that_cannot_be_sent_voids_the_roll(tmp_path: Path) -> None:
