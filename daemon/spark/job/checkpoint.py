@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _OFFSETS, _FILES = "offsets", "sources/0"
+_NO_OFFSET = "-"  # of a source without one
 _STATE = re.compile(r"\.?([0-9]+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
 
 
@@ -99,7 +100,7 @@ def _is_whole(path: Path, lines: int) -> bool:
     """Return whether a file of a log has its version and so many lines at least, the last of which is JSON."""
     try:
         found = path.read_text(encoding="utf-8").splitlines()
-        if len(found) > 1:
+        if len(found) > 1 and found[-1] != _NO_OFFSET:
             json.loads(found[-1])
     except ValueError:
         return False

@@ -104,6 +104,10 @@ def test_states_of_batches_that_are_not_planned_go(tmp_path: Path, newest: int |
     ("cut", "left"),
     [
         ({}, {"offsets/0", "offsets/1", "commits/0", "commits/1", "sources/0/0", "sources/0/1"}),
+        (
+            {"offsets/1": "v1\n{}\n-"},
+            {"offsets/0", "offsets/1", "commits/0", "commits/1", "sources/0/0", "sources/0/1"},
+        ),
         ({"offsets/1": ""}, {"offsets/0", "commits/0", "commits/1", "sources/0/0", "sources/0/1"}),
         ({"offsets/1": "v1\n{}\n"}, {"offsets/0", "commits/0", "commits/1", "sources/0/0", "sources/0/1"}),
         ({"commits/1": "v1"}, {"offsets/0", "offsets/1", "commits/0", "sources/0/0", "sources/0/1"}),
