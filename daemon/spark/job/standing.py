@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from fastwire.position import Coverage, Log, Position, Span, format_position, positions_of
+from fastwire.position import Coverage, Log, Span, format_position, positions_of
 
 from .planned import Planned
 
@@ -76,15 +76,14 @@ def _misfit(coverage: Coverage, span: Span, logs: Sequence[Log], *, begins: bool
     """Return why ``span`` cannot follow what has landed of its partition, as ``logs``; "" if it can."""
     order = positions_of(span.log.system).order
     ends = [end for log in logs if (end := coverage.end(log)) is not None]
-    if (span.log not in coverage and (begins or not logs)) or any(order(end) == order(span.start) for end in ends):
+    if (span.log not in coverage and begins) or any(order(end) == order(span.start) for end in ends):
         return ""
     own = coverage.end(span.log)
-    return _text(span, ends[-1] if own is None else own)
-
-
-def _text(span: Span, end: Position) -> str:
-    begin, upto, last = (format_position(span.log.system, each) for each in (span.start, span.end, end))
-    return f"it reads {span.log} from {begin} to {upto}, and the table has it up to {last}"
+    begin, upto, *last = (
+        format_position(span.log.system, each) for each in (span.start, span.end, *([own] if own else ends[-1:]))
+    )
+    has = f"has it up to {last[0]}" if last else "has nothing of it"
+    return f"it reads {span.log} from {begin} to {upto}, and the table {has}"
 
 
 def _elsewhere(known: dict[tuple[str, str], list[Log]], span: Span) -> str:

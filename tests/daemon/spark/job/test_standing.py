@@ -57,6 +57,7 @@ def test_what_a_table_has_of_a_batch(spans: Sequence[Span], begun: Sequence[Log]
         ([span(20, 30), span(5, 9, 1)], [], "it reads t partition 1 from 5 to 9, and the table has it up to 9"),
         ([span(21, 30)], [], "it reads t partition 0 from 21 to 30, and the table has it up to 20"),
         ([span(8, 30)], [log()], "it reads t partition 0 from 8 to 30, and the table has it up to 20"),
+        ([span(20, 30), span(4, 9, 2)], [], "it reads t partition 2 from 4 to 9, and the table has nothing of it"),
         ([span(0, 30, 0, "id")], [], "it reads t partition 0 from 0 to 30, and the table has it up to 20"),
     ],
 )
