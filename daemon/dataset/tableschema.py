@@ -9,6 +9,7 @@ from fastwire.columns.schema import Storage
 from fastwire.decode.evolution import Column
 from fastwire.systems import row_of
 
+from ..config.decode import DELETED
 from .columnnames import twice
 from .level import NO_VALUE, level_keys
 
@@ -45,13 +46,18 @@ def data_columns(system: str, names: Sequence[str], types: Sequence[Column]) -> 
     """Return the columns of the files: ``names`` in their order, then those that ``types`` has in addition.
 
     ``types`` are the columns of decoded values, and those that a transform makes. Other names are those of columns of
-    the records of ``system``, with a _ before them if values are decoded.
+    the records of ``system``, with a _ before them if values are decoded; ``_deleted`` is true for null values.
     """
     decoded = {column.name: column for column in types}
     own = set(names) - decoded.keys()  # a job on Spark has none, and no system
     every = row_of(system).columns if own else ()
     stored = {f"{prefix}{each.name}": each.storage for each in every for prefix in ("", "_")}
-    columns = [_stored(name, stored[name]) if name in own else decoded.pop(name) for name in names]
+    columns = []
+    for name in names:
+        if name == DELETED and name in own:
+            columns.append(Column(name, "b", True))
+        else:
+            columns.append(_stored(name, stored[name]) if name in own else decoded.pop(name))
     return (*columns, *decoded.values())
 
 

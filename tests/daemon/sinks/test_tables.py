@@ -22,6 +22,7 @@ from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from tests.daemon.sinks.test_valuedecoder import (
     REGISTERED,
     WIDER,
+    Changes,
     GivenFeed,
     decoder,
     letters,
@@ -144,3 +145,12 @@ def test_a_schema_that_makes_a_column_wider_is_refused(
     assert "a table cannot change the type of its column id from integer to long" in letter["reason"]
     with pytest.raises(DatasetMismatchError, match="cannot change the type of its column id from integer to long"):
         opened(of_registry(registry, WIDER, for_table=True))
+
+
+def test_a_table_shows_which_values_were_null(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(decoder(("*", "_deleted"), REGISTERED, for_table=True))
+    sink.write(Changes().chunk_of([encode(REGISTERED, {"id": 1, "country": "DE"}), None]))
+    sink.commit()
+    assert sink.unpublished == ""
+    rows = DeltaTable(tmp_path / "data").to_pyarrow_table().select(["id", "_deleted"]).to_pylist()
+    assert rows == [{"id": 1, "_deleted": False}, {"id": None, "_deleted": True}]
