@@ -12,7 +12,7 @@ from fastwire.tubemq.error import Refused
 from fastwire.tubemq.frame import Method, Request, decode_response, encode_frame, encode_refusal, encode_response
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 
-__all__ = ["BYTES", "NONSENSE", "REFUSALS", "SILENT", "Lie", "lying", "nonsense"]
+__all__ = ["BYTES", "NONSENSE", "REFUSALS", "SILENT", "Lie", "elsewhere", "lying", "nonsense"]
 
 Lie = Callable[[bytes], bytes]
 
@@ -158,6 +158,20 @@ def nonsense(method: Method) -> Lie:
                 getattr(body, name).extend(value)
             else:
                 setattr(body, name, value)
+        return encode_response(_serial(frame), method, body)
+
+    return lie
+
+
+def elsewhere(method: Method, distance: int) -> Lie:
+    """A lie about the offset of a GET or a COMMIT."""
+
+    def lie(frame: bytes) -> bytes:
+        body = decode_response(_content(frame), method)
+        assert not isinstance(body, Refused)
+        if body.currOffset >= 0:  # type: ignore[attr-defined]
+            moved = min(max(body.currOffset + distance, 0), (1 << 63) - 1)  # type: ignore[attr-defined]
+            body.currOffset = moved  # type: ignore[attr-defined]
         return encode_response(_serial(frame), method, body)
 
     return lie

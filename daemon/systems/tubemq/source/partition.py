@@ -41,6 +41,7 @@ class Partition(StagedPartition):
     tries: int = field(default=0, init=False)  # registrations that have failed in a row
     lost_at: float = field(default=math.inf, init=False)  # the loop's time since which no Broker gives it
     again_at: float = field(default=0.0, init=False)  # the loop's time of the next one, in the stage PENDING
+    moved_at: float = field(default=-math.inf, init=False)  # the loop's time at which the Broker was elsewhere last
     session: int = field(default=0, init=False)  # counts grants: responses to GETs of earlier ones are ignored
     stored: int = field(default=-1, init=False)  # the group's offset at the first registration, or the oldest
     oldest: int = field(default=-1, init=False)

@@ -47,6 +47,7 @@ __all__ = ["TubeMQSource"]
 
 REGISTER_TRIES = 5
 AGAIN_S = 1.0
+MOVED_S = 10.0  # within which a position that is moved again is registered after a pause
 GOODBYE_S = 5.0  # the longest wait for Brokers at the end
 
 _FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
@@ -428,11 +429,17 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
 
     def went_on(self, partition: Partition, offset: int) -> None:
         """Read on where messages have landed: the Broker's position is at ``offset``, which may leave out some."""
-        self._reconsider(
-            partition,
+        reason = (
             f"the Broker goes on at {offset}, which is not where it has ended: an administrator may have moved the "
-            "group's offset. Reading goes on behind what has landed",
+            "group's offset. Reading goes on behind what has landed"
         )
+        now = self._loop.time()
+        if now - partition.moved_at < MOVED_S:  # a Broker that does so again and again is not asked without a pause
+            self._revoke(partition, reason)
+            self._again(partition, FastwireError(reason))
+        else:
+            self._reconsider(partition, reason)
+        partition.moved_at = now
 
     def _refuse(self, error: FastwireError) -> None:
         self.refused(SourceFailed(f"{self.settings.url}: {error}"))

@@ -10,7 +10,7 @@ from fastwire.tubemq.frame import Method
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
-from tests.support.hostile.tubemq import BYTES, NONSENSE, REFUSALS, Lie, lying, nonsense, wrong_serial
+from tests.support.hostile.tubemq import BYTES, NONSENSE, REFUSALS, Lie, elsewhere, lying, nonsense, wrong_serial
 
 METHODS = (Method.GET, Method.COMMIT, Method.BROKER_REGISTER, Method.BROKER_HEARTBEAT, Method.CONSUMER_HEARTBEAT)
 OF_NODES = (Method.CLIENT_HEARTBEAT, Method.CLIENT_METADATA)
@@ -53,6 +53,28 @@ async def test_nonsense_beside_what_counts(method: Method, monkeypatch: pytest.M
     monkeypatch.setattr(client_membership, "METADATA_S", 0.05)
     with serving(**({"balance": "client"} if method in OF_NODES else {})) as found:
         await _lied_to(found, method, nonsense(method))
+
+
+@pytest.mark.parametrize("distance", [28, -28, 28 * 100_000, (1 << 62) - 1, (1 << 63) - 28 * 101], ids=str)
+@pytest.mark.parametrize("method", [Method.GET, Method.COMMIT], ids=lambda method: method.name)
+async def test_an_offset_that_is_another_one(scene: Scene, method: Method, distance: int) -> None:
+    await _lied_to(scene, method, elsewhere(method, distance))
+
+
+async def test_offsets_that_are_always_other_ones_are_asked_for_with_pauses(scene: Scene) -> None:
+    assert isinstance(scene.broker, TubeMQDevBroker)
+    sink = MemorySink()
+    scene.produce(50, 0)
+    async with scene.running(sink) as run:
+        await run.until(lambda: len(sink.rows) == 50, "the first messages")
+        liar = lying(scene.broker, Method.GET, elsewhere(Method.GET, 28), 1 << 30)
+        scene.produce(50, 0)
+        await run.until(
+            lambda: "pending" in (run.pipeline.status()["source"] or {}).get("partitions", {}), "a partition that rests"
+        )
+        liar.left = 0
+        await run.until(lambda: len(sink.rows) == 100, "the other messages")
+    assert sorted(sink.values) == sorted(scene.produced)
 
 
 async def test_an_answer_that_never_comes(scene: Scene) -> None:
