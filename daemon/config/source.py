@@ -54,7 +54,10 @@ class SourceConfig(Reading):
     """The source of the records. Each system has a model of its own with more keys (``systems/<name>/config.py``)."""
 
     start: StartField
-    """First position on a topic of which nothing has landed. Partitions added later are read from their beginning."""
+    """First position on a topic of which nothing has landed. Partitions added later are read from their beginning.
+
+    A table of positions names each partition that is there.
+    """
     cluster: Text | None = None
     """Name of the cluster in the dataset's log; default: the hosts of the URL when the dataset was created.
 

@@ -1,7 +1,7 @@
 """State of one partition that is read by requests for the records from an offset on, each at the partition's leader."""
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from fastwire.position import Coverage, Gap, Position, Span, format_position
 
@@ -41,6 +41,9 @@ class PulledPartition(StagedPartition, Generic[L]):
         Stage.GONE: frozenset({Stage.IDLE, Stage.REPLACED}),
         Stage.REPLACED: frozenset(),
     }
+
+    SEPARATOR: ClassVar[str] = "/"
+    """Between topic and number in the name of a partition."""
 
     place: tuple[str, int]
     # Its topic was deleted and created again: no position of before applies to it.
@@ -90,11 +93,23 @@ class PulledPartition(StagedPartition, Generic[L]):
         assert landed is not None  # its first position is committed before anything is asked for
         return landed
 
-    def start_offset(self, start: Start, name: str) -> int | None:
+    @property
+    def start_name(self) -> str:
+        """The name of the partition in a table ``start``."""
+        topic, number = self.place
+        return f"{topic}{self.SEPARATOR}{number}"
+
+    def is_unnamed(self, start: Start, coverage: Coverage) -> bool:
+        """Return True if ``start``, a table, decides where the log begins, and does not name it."""
+        decided = self.late or self.recreated or coverage.start(self.log) is not None
+        return not decided and self.start_name not in start.positions
+
+    def start_offset(self, start: Start) -> int | None:
         """Return the first offset by ``start`` for a log of which nothing has landed; None for a time.
 
-        ``name`` is that of the partition. Raises LogStopped if ``start`` does not name it, or lies outside of the log.
+        Raises LogStopped if ``start`` does not name it, or lies outside of the log.
         """
+        name = self.start_name
         at = None if self.recreated else start.positions.get(name)
         if at is not None:
             if not self.log_start <= at.a <= self.end:

@@ -10,6 +10,7 @@ from fastwire.errors import FastwireError
 from fastwire.grammar import BrokerUrl, NamePattern
 from fastwire.position import Coverage, Position, format_position
 
+from ..config import Start
 from ..net.backoff import Backoff
 from ..runtime.budget import Level
 from ..runtime.logs import get_logger
@@ -22,7 +23,7 @@ from .linkbook import LinkBook
 from .offsetlag import LogEnds, OffsetLag
 from .offsetlookup import OffsetLookup
 from .pulled import PulledPartition
-from .source import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from .source import Assignment, First, LogStopped, SourceEvents, SourceFailed, unnamed_partitions
 from .stage import Stage
 from .topics import MISSING_S, Changes, Topics
 
@@ -47,6 +48,10 @@ class PullSettings(Protocol):
     @property
     def pattern(self) -> NamePattern | None:
         """The pattern that chooses topics, if they are not named."""
+
+    @property
+    def start(self) -> Start:
+        """The first position of logs of which nothing has landed."""
 
     @property
     def metadata_max_age_s(self) -> float:
@@ -122,6 +127,7 @@ class PullSource(ClusteredSource[C, L, P]):
                     raise self._failure(exc) from exc
                 delay = backoff.failed(log, "cannot ask for the partitions, trying again", exc, warn=True)
             await asyncio.sleep(delay)
+        await self._refuse_unnamed(coverage)
         self._freshness.asked_at = self._loop.time()
         self._started = True
         self._lookup.start([one for one in self.partitions if not one.over])
@@ -130,6 +136,29 @@ class PullSource(ClusteredSource[C, L, P]):
         if not self.partitions:
             log.info("no topic matches yet", pattern=str(self.settings.pattern))
         self._begin()
+
+    async def _refuse_unnamed(self, coverage: Coverage) -> None:
+        """Raise SourceFailed if ``start`` is a table that leaves out partitions, before others begin to land."""
+        start = self.settings.start
+        unnamed: Sequence[P] = [
+            one for one in self.partitions if start.kind == "positions" and one.is_unnamed(start, coverage)
+        ]
+        backoff = Backoff()
+        while unnamed:
+            try:
+                unnamed = await self._without_progress(unnamed)
+                break
+            except FastwireError as exc:
+                if self.is_for_good(exc) or not self._patient:
+                    raise self._failure(exc) from exc
+                delay = backoff.failed(log, "cannot ask for the group's offsets, trying again", exc, warn=True)
+            await asyncio.sleep(delay)
+        if unnamed:
+            raise unnamed_partitions(str(self.settings.url), (one.start_name for one in unnamed))
+
+    async def _without_progress(self, partitions: Sequence[P]) -> Sequence[P]:
+        """Return those of ``partitions`` that no group goes on with. Raises FastwireError."""
+        return partitions
 
     @abstractmethod
     def _begin(self) -> None:

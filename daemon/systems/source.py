@@ -44,6 +44,7 @@ __all__ = [
     "SourceEvents",
     "SourceFailed",
     "UnorderedSource",
+    "unnamed_partitions",
 ]
 
 
@@ -56,6 +57,13 @@ class SourceFailed(FastwireError):  # noqa: N818 - a fact about the source, as S
     def __init__(self, message: str, *, configuration: bool = False) -> None:
         self.configuration = configuration
         super().__init__(message)
+
+
+def unnamed_partitions(url: str, names: Iterable[str]) -> SourceFailed:
+    """Return the error for a table ``start`` that leaves out partitions of which nothing has landed."""
+    first, *more = sorted(names)
+    others = f" and {len(more)} more" if more else ""
+    return SourceFailed(f"{url}: start names no position for {first}{others}: it names all or none", configuration=True)
 
 
 class LogStopped(FastwireError):  # noqa: N818 - a fact about the log

@@ -53,14 +53,16 @@ class SystemDelivery(SystemSuite):
     async def test_start_at_a_position(self, scene: Scene) -> None:
         """Reading begins after the position of the key ``start``."""
         self._needs("start positions")
-        scene.produce(10)
-        scene.produce(10)
-        partition, _ = self._start_example()
-        position = self._positions.format(scene.broker.end_positions(TOPIC)[0])
-        later = scene.produce(10)
+        for partition in (0, 1):
+            scene.produce(10, partition)
+            scene.produce(10, partition)
+        first, _ = self._start_example()
+        ends = map(self._positions.format, scene.broker.end_positions(TOPIC))
+        start = {f"{first.removesuffix('0')}{number}": end for number, end in enumerate(ends)}
+        later = scene.produce(10, 0) + scene.produce(10, 1)
         sink = MemorySink()
-        async with scene.running(sink, start={partition: position}) as run:
-            await run.until(lambda: len(sink.rows) >= 10, "the later records")
+        async with scene.running(sink, start=start) as run:
+            await run.until(lambda: len(sink.rows) >= 20, "the later records")
         assert sorted(sink.values) == sorted(later)
 
     # --- exactly once

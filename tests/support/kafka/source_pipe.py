@@ -40,7 +40,7 @@ class KafkaPipe(AnyPipe):
         *topics: str,
         coverage: Coverage | None = None,
         pool: Pool | None = None,
-        start: str = "earliest",
+        start: Any = "earliest",
         grouped: bool = True,
         **more: Any,
     ) -> None:

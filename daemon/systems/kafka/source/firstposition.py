@@ -104,8 +104,7 @@ class FirstPositions:
     async def _start_offset(self, partition: Partition) -> int:
         """Return the first offset of a log that neither Coverage nor the group knows."""
         start = self._settings.start
-        name, number = partition.place
-        at = partition.start_offset(start, f"{name}-{number}")
+        at = partition.start_offset(start)
         if at is not None or start.time is None:
             return partition.end if at is None else at
         milli = int(start.time.timestamp() * 1000)

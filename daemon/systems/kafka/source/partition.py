@@ -17,6 +17,8 @@ __all__ = ["Partition"]
 class Partition(PulledPartition[Link]):
     """One partition of Kafka."""
 
+    SEPARATOR = "-"
+
     topic_id: bytes = NO_ID
     committed: Position | None = field(default=None, init=False)  # what the group has
     resumes_at: Position | None = field(default=None, init=False)  # behind a break

@@ -94,6 +94,10 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
 
     # --- the contract
 
+    async def _without_progress(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
+        committed = await self._group.committed([one.place for one in partitions])
+        return [one for one in partitions if one.place not in committed]
+
     def _begin(self) -> None:
         self._tasks.run(self._group.run(), f"group {self.settings.group}")
 

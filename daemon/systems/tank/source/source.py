@@ -97,8 +97,7 @@ class TankSource(PullSource[Cluster, Link, Partition]):
 
     async def _first(self, partition: Partition, assignment: Assignment, coverage: Coverage) -> First | None:
         if coverage.start(partition.log) is None:
-            topic, number = partition.place
-            offset = partition.start_offset(self.settings.start, f"{topic}/{number}")
+            offset = partition.start_offset(self.settings.start)
             partition.began = partition.before(partition.end if offset is None else offset)
             return First(partition.index, Span(partition.log, partition.began, partition.began, 0))
         at = partition.position(coverage)

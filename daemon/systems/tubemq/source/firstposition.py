@@ -1,6 +1,7 @@
 """First positions of partitions: behind what has landed, at the group's offset, or where ``start`` says."""
 
 import asyncio
+from collections.abc import Iterable
 
 from fastwire.position import Coverage, Gap, Position, Span
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
@@ -29,10 +30,16 @@ class FirstPositions:
         self._jumps: set[Partition] = set()
 
     def learn(self, coverage: Coverage) -> bool:
-        """Note the topics of which nothing has landed; return True if their beginning depends on ``present``."""
+        """Note the topics of which nothing has landed; return True if their beginning depends on which are there."""
         known = {log.topic for log in coverage.logs() if log.cluster == self._settings.cluster}
         self._fresh = frozenset(self._settings.topics) - known
-        return bool(self._fresh) and self._settings.start.kind == "latest"
+        return bool(self._fresh) and self._settings.start.kind in ("latest", "positions")
+
+    def unnamed(self, keys: Iterable[str]) -> list[str]:
+        """Return the names of those partitions of which nothing has landed, and which a table ``start`` leaves out."""
+        parts = (key.split(":") for key in keys)
+        names = [f"{topic}/{broker}:{number}" for broker, topic, number in parts if topic in self._fresh]
+        return [name for name in names if name not in self._settings.start.positions]
 
     def jump(self, partition: Partition) -> None:
         """Let the next ``resolve`` of a partition go on at its end."""

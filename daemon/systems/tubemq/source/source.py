@@ -28,7 +28,7 @@ from ....runtime.budget import Level
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...clustered import ClusteredSource
-from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed, unnamed_partitions
 from ...stage import Stage
 from ..cluster import Cluster
 from ..inventory import list_partitions
@@ -102,10 +102,23 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._tick()
         if self._first_positions.learn(coverage) or not self._patient:
             # Before the group is there: partitions that come later are read from their beginning.
-            self._first_positions.present = await self._list_topics()
+            self._first_positions.present = await self._present()
+            unnamed = self._first_positions.unnamed(self._first_positions.present)
+            if self.settings.start.kind == "positions" and unnamed:
+                raise unnamed_partitions(str(self.settings.url), unnamed)
         self._tasks.run(self._member.run(), "group")
         self._tasks.run(self._member.perform(), "assignments")
         await self._member.registered.wait()
+
+    async def _present(self) -> frozenset[str]:
+        """List the partitions. Where ``start`` does without, an account that is no producer finds none."""
+        try:
+            return await self._list_topics()
+        except SourceFailed as exc:
+            if self.settings.start.kind != "positions" or not isinstance(exc.__cause__, BrokerError):
+                raise
+            log.warning("the partitions cannot be listed: start is not compared with them", error=str(exc))
+            return frozenset()
 
     async def _list_topics(self) -> frozenset[str]:
         """Return the keys of the partitions that are there now. Raises SourceFailed where no retry helps."""

@@ -19,6 +19,7 @@ from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.net.endpoint import own_host
 from fastwire_daemon.pipeline.until_end import _is_behind
 from fastwire_daemon.runtime.budget import Level
+from fastwire_daemon.systems.source import SourceFailed
 from fastwire_daemon.systems.tubemq.source import TubeMQSettings, commits, heads
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
 from tests.support.source_pipe import until
@@ -224,6 +225,29 @@ async def test_the_groups_offset_goes_before_start() -> None:
                 await pipe.got(10)
                 await until(lambda pipe=pipe: len(pipe.assigned) == 2, "both partitions")  # type: ignore[misc]
                 assert values(pipe) == texts(20, 10)
+
+
+async def test_a_start_that_leaves_out_partitions_lands_nothing() -> None:
+    async with serving(2) as broker:
+        broker.produce("t", texts(0, 10), 0)
+        pipe = TubeMQPipe(broker, start={"t/1:0": "0"})
+        with pytest.raises(SourceFailed, match="start names no position for t/1:1"):
+            await pipe.start()
+        await pipe.close()
+        assert values(pipe) == []
+        async with reading(broker, start={"t/1:0": "140", "t/1:1": "0"}) as whole:
+            await landing(whole, 5)
+        async with reading(broker, start={"t/1:0": "0"}, coverage=whole.coverage) as again:
+            broker.produce("t", texts(10, 10), 1)
+            await again.got(10)
+
+
+async def test_an_account_that_lists_no_partitions_reads_from_the_positions_of_start() -> None:
+    async with serving() as broker:
+        broker.produce("t", texts(0, 10), 0)
+        broker.fail(Method.PRODUCER_REGISTER, Code.CERTIFICATE_FAILURE, 100)
+        async with reading(broker, start={"t/1:0": "140"}) as pipe:
+            await pipe.got(5)
 
 
 async def test_latest_is_the_end_of_the_partitions_that_were_there() -> None:

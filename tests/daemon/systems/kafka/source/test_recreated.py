@@ -8,6 +8,7 @@ import pytest
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.systems.source import SourceFailed
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
 from tests.support.source_pipe import until
@@ -164,6 +165,16 @@ async def test_positions_of_the_configuration_are_those_of_an_added_partition() 
         broker.append("t", batches(0, 5), 1)
         await pipe.got(30)
         assert_once(pipe, 30)
+
+
+async def test_a_start_that_leaves_out_partitions_lands_nothing() -> None:
+    async with serving(partitions=2) as broker:
+        broker.append("t", batches(0, 5), 0)
+        pipe = KafkaPipe(broker, start={"t-0": "0"})
+        with pytest.raises(SourceFailed, match="start names no position for t-1"):
+            await pipe.start()
+        await pipe.close()
+        assert pipe.rows == 0
 
 
 # --- brokers without topic ids

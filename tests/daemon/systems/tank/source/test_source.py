@@ -122,6 +122,19 @@ async def test_a_log_goes_on_where_its_last_message_is_the_one_that_has_landed(
     assert values(sink) == sorted(scene.produced)
 
 
+async def test_a_start_that_leaves_out_partitions_lands_nothing(scene: Scene) -> None:
+    sink = MemorySink()
+    scene.produce(10, 0)
+    scene.produce(10, 1)
+    with pytest.raises(PipelineFailed, match=rf"start names no position for {TOPIC}/1"):
+        await scene.land(sink, start={f"{TOPIC}/0": "1"})
+    assert sink.rows == []
+    await scene.land(sink, start={f"{TOPIC}/0": "6", f"{TOPIC}/1": "1"})
+    assert len(sink.rows) == 15
+    await scene.land(sink, start={f"{TOPIC}/0": "1"})  # it counts for logs of which nothing has landed
+    assert len(sink.rows) == 15
+
+
 async def test_a_leader_may_lag_behind_what_has_landed(broker: TankDevBroker, scene: Scene) -> None:
     sink = MemorySink()
     scene.produce(5)
