@@ -16,7 +16,7 @@ from ...runtime.logs import get_logger
 from ..source.offsets import behind
 from .checkpoint import drop_cut_logs, drop_unplanned_state, read_origin
 from .failure import cause, details, is_passing
-from .output import BatchCounts, Output, make_output
+from .output import BatchCounts, make_output
 from .plan import plan_job
 from .source import batches_of, by_files, stream_rows
 
@@ -129,7 +129,7 @@ class RunningJob:
         self.finished = 0
         self._job = job
         self._plan = plan
-        self._output = self._new_output()
+        self._output = make_output(job.output, plan, batches_of(job))
         self._counts: dict[int, BatchCounts] = {}
         self._told = -1
         self._failure: Exception | None = None
@@ -137,9 +137,6 @@ class RunningJob:
         self._missing = ""  # why the source cannot be read now
         self._tries = 0  # since a batch was finished
         self._finished_before = 0
-
-    def _new_output(self) -> Output:
-        return make_output(self._job.output, self._plan, batches_of(self._job))
 
     def start(self) -> None:
         """Inspect checkpoint and tables, and start. Raises ConfigurationRefused if they belong to another job."""
@@ -177,8 +174,7 @@ class RunningJob:
         _log.warning("query failed, starting it again", job=self.name, error=cause(exc))
         self._output.close()
         self._failure = None
-        self._output = self._new_output()
-        self.start()
+        self.start()  # the output knows its tables, and none is made where one was
         return True
 
     def _watch_source(self) -> None:

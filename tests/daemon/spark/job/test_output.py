@@ -17,7 +17,12 @@ from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.spark import SparkOutput
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.verify import verify
-from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetMismatchError, SinkFailedError
+from fastwire_daemon.runtime.errors import (
+    ConfigurationRefused,
+    DatasetGoneError,
+    DatasetMismatchError,
+    SinkFailedError,
+)
 from fastwire_daemon.spark.job.checkpoint import split_path
 from fastwire_daemon.spark.job.output import DatasetOutput, _Quarantine, _Table
 from fastwire_daemon.spark.job.plan import split_of
@@ -362,3 +367,22 @@ def test_dead_letters_that_landed_before_their_table_are_known_by_their_position
     assert not write(tmp_path, 1, range(10, 20), Ranges(10, 20), ["y"])
     assert rows(tmp_path / "table") == list(range(20))
     assert rows(tmp_path / "a_bad", "value") == ["x", "y"]
+
+
+@pytest.mark.parametrize("gone", ["table", "a_bad"])
+def test_a_table_that_vanishes_is_not_made_again_by_the_same_job(tmp_path: Path, gone: str) -> None:
+    job = output(tmp_path)
+    job.open()
+    job.write(Frame("query", [1], ["x"]), 0)
+    (tmp_path / gone).rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):  # of a task
+        job.write(Frame("query", [2], ["y"]), 1)
+    job.close()
+    with pytest.raises(DatasetGoneError, match="folder is gone"):
+        job.open()
+    assert not (tmp_path / gone).exists()
+    (tmp_path / "away").rename(tmp_path / gone)
+    job.open()
+    job.write(Frame("query", [2], ["y"]), 1)
+    job.close()
+    assert all(verify(tmp_path / each).rows == 2 for each in ("table", "a_bad"))
