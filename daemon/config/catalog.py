@@ -1,8 +1,10 @@
 """The catalog of an Iceberg table in a configuration."""
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
+from urllib.parse import unquote
 
 from pydantic import SecretStr
 
@@ -99,6 +101,8 @@ def catalog_of(sink: InCatalog) -> dict[str, str]:
 def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell, kind: str = "type") -> None:
     """Report a catalog and a table that are missing or do not fit the sink, whose kind is under the key ``kind``."""
     iceberg = sink.get(kind) == "iceberg"
+    if sink.get(kind) == "delta":
+        _check_place_of_delta((*path, "path"), str(sink.get("path", "")), tell)
     for key, what in (("catalog", "the catalog that has the table"), ("table", 'the name of the table: "shop.orders"')):
         if iceberg and key not in sink:
             tell((*path, key), f"is required: {what}")
@@ -122,6 +126,13 @@ def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell, kind: str 
         tell((*path, "path"), 'has a "#" or "?", which cut the URLs of the files of an Iceberg table')
     if isinstance(catalog, Mapping):
         _check_keys((*path, "catalog"), catalog, tell)
+
+
+def _check_place_of_delta(key: KeyPath, place: str, tell: Tell) -> None:
+    """Report a path of this machine that programs for Delta look for elsewhere: they take it for part of a URL."""
+    whole = os.path.abspath(place)
+    if "://" not in place and ("\\" in whole or unquote(whole) != whole):
+        tell(key, f'has a "\\" or an escape such as "%20", which programs for Delta take for another path: {whole}')
 
 
 def _check_keys(path: KeyPath, catalog: Mapping[str, Any], tell: Tell) -> None:

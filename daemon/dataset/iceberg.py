@@ -21,6 +21,7 @@ __all__ = ["IcebergTable"]
 # A round of requests of a caller that does not wait for the catalog.
 _HASTY_S = 2.0
 _OF_TABLE = ("table", "branch")
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 
 
 class IcebergTable:
@@ -39,7 +40,7 @@ class IcebergTable:
         self._hasty = hasty
         self._until = self._earlier_until = 0.0
         self._worker = worker_of({name: value for name, value in catalog.items() if name not in _OF_TABLE})
-        self.location = _location(storage.root, storage.access)
+        self._known_as = self.location = _location(storage.root, storage.access)
         place = {"root": storage.root, "location": self.location, "store": dict(storage.access)}
         self._request = {"table": {**catalog, **place}, "owner": owner, "client": uuid4().hex}
 
@@ -61,6 +62,7 @@ class IcebergTable:
         if found is None:
             return None
         trouble = f"the Iceberg table {self.url}: {found['trouble']}" if found["trouble"] else ""
+        trouble = trouble or self._elsewhere(found["location"].rstrip("/"))
         return Seen(
             found["version"],
             found["upto"],
@@ -68,6 +70,20 @@ class IcebergTable:
             tuple(found["strict"]),
             tuple(found["partitions"]),
             trouble,
+        )
+
+    def _elsewhere(self, location: str) -> str:
+        """Return why a table at ``location`` is not in the place of the dataset; "" if it is.
+
+        Its metadata have full paths. A folder may have several, and then the files go on to have those of the table.
+        """
+        if _spelled(location) == _spelled(self.location) or _same_folder(location, self.location):
+            self._known_as = location
+            return ""
+        return (
+            f"the Iceberg table {self.url} is at {location}, and the dataset at {self.location}: its metadata have "
+            "full paths, so a dataset in an Iceberg table can be neither moved nor copied. Move it back to its place, "
+            "or use a new path and a new table"
         )
 
     def settle(self, version: int) -> None:
@@ -87,16 +103,21 @@ class IcebergTable:
         In the same commit the table notes ``upto``.
         """
         described = [
-            {"path": f"{self.location}/{each.name}", "nbytes": each.nbytes, "rows": each.rows, "values": each.values}
+            {"path": f"{self._known_as}/{each.name}", "nbytes": each.nbytes, "rows": each.rows, "values": each.values}
             for each in files
         ]
         self._ask("add", files=described, first=first, upto=upto)
 
     def files(self) -> dict[str, tuple[int, int | None]]:
         """Return the files of the table as it was seen last: size in bytes and rows (None: unknown), by name."""
-        found, prefix = self._ask("files"), f"{self.location}/"
+        found = self._ask("files")
         known = bool(found["rows"])
-        return {path.removeprefix(prefix): (size, rows if known else None) for path, size, rows in found["files"]}
+        return {self._name(path): (size, rows if known else None) for path, size, rows in found["files"]}
+
+    def _name(self, path: str) -> str:
+        """Return the name in the dataset of a file of the table, or its path if it is elsewhere."""
+        places = (f"{place}/" for place in (self._known_as, self.location))
+        return next((path.removeprefix(place) for place in places if path.startswith(place)), path)
 
     def _ask(self, do: str, **facts: Any) -> Any:
         if not self._hasty:
@@ -121,6 +142,21 @@ def _location(root: str, access: Mapping[str, str]) -> str:
     _, dot, domain = host.partition(".blob.")
     container, _, prefix = root.removeprefix("az://").partition("/")
     return f"abfss://{container}@{account}.dfs.{domain if dot else 'core.windows.net'}/{prefix}".rstrip("/")
+
+
+def _spelled(url: str) -> str:
+    """Return a URL with the usual one of the schemes that programs have for a store."""
+    scheme, mark, rest = url.partition("://")
+    return f"{_SCHEMES.get(scheme, scheme)}{mark}{rest}"
+
+
+def _same_folder(one: str, other: str) -> bool:
+    """Return True if two URLs are of one folder of this machine."""
+    paths = [url.removeprefix("file:").removeprefix("//") for url in (one, other) if url.startswith(("file:", "/"))]
+    try:
+        return len(paths) == 2 and os.path.samefile(*paths)
+    except OSError:
+        return False
 
 
 def _fields(columns: Sequence[Column]) -> list[dict[str, Any]]:

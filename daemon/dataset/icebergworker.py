@@ -148,6 +148,12 @@ class _Worker:
             table = catalog.load_table(name)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except FileNotFoundError as exc:
+            why = str(exc).partition("Detail:")[0].strip()
+            raise ValueError(
+                "the metadata of the table are not where the catalog has them. They have full paths, so a dataset in "
+                f"an Iceberg table can be neither moved nor copied: if it was moved, move it back ({why})"
+            ) from exc
         self._seen.pop(client, None)
         self._seen[client] = table
         if len(self._seen) > _MOST_SEEN:
@@ -161,6 +167,7 @@ class _Worker:
                 source if isinstance(each.transform, IdentityTransform) else f"{each.transform}({source})"
             )
         return {
+            "location": table.location(),
             "version": table.metadata.next_sequence_number() - 1,
             "upto": _upto(table, owner),
             "types": {field.name: _plain(field.field_type) for field in fields},

@@ -160,3 +160,28 @@ checkpoint = "/checkpoint"
     found = [catalog_at(path, file) for path in ("/data/orders", "/data/paid", "/data/none")]
     assert [each and each["table"] for each in found] == ["shop.orders", "shop.paid", None]
     assert catalog_at("/data/paid", None) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        ("/data/a%20b", True), ("/data/x%41/orders", True), ("/data/back\\slash", True), ("/data/100%", False),
+        ("/data/New York", False), ("s3://bucket/orders", False),
+    ],
+)  # fmt: skip
+def test_paths_that_programs_for_delta_look_for_elsewhere(path: str, refused: bool) -> None:
+    text = f"""\
+[pipelines.orders.source]
+url = "kafka://127.0.0.1"
+topics = ["orders"]
+group = "g"
+start = "earliest"
+[pipelines.orders.sink]
+type = "delta"
+path = '{path}'
+"""
+    if refused:
+        with pytest.raises(ConfigError, match="take for another path"):
+            parse_config(text, {})
+    else:
+        parse_config(text, {})

@@ -457,3 +457,37 @@ def test_verify_compares_log_and_table(tmp_path: Path) -> None:
     writer = icebergs.opened(tmp_path)
     tables.land(writer, 14, 19)
     assert icebergs.numbers(tmp_path) == [*range(6), *range(5, 20)]
+
+
+def test_a_dataset_that_was_moved_or_copied_gets_no_files_into_its_table(tmp_path: Path) -> None:
+    """Its files would go on in another place, and the numbers of their entries stand for those of the first place."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    catalog = icebergs.catalog(tmp_path)
+    writer = icebergs.opened(first, catalog=catalog)
+    tables.land(writer, -1, 4)
+    writer.close()
+    shutil.copytree(first, second)
+    copy = icebergs.opened(second, catalog=catalog)
+    tables.land(copy, 4, 9)
+    assert f"is at file://{first}, and the dataset at file://{second}" in copy.stopped
+    copy.close()
+    writer = icebergs.opened(first, catalog=catalog)
+    tables.land(writer, 4, 9)
+    assert writer.stopped == ""
+    writer.close()
+    assert icebergs.numbers(tmp_path) == list(range(10))
+    shutil.rmtree(second)
+    first.rename(second)
+    moved = icebergs.opened(second, catalog=catalog)
+    tables.land(moved, 9, 14)
+    assert "if it was moved, move it back" in moved.stopped
+    moved.close()
+    first.symlink_to(second)  # the paths of the table lead to the files again
+    moved = icebergs.opened(second, catalog=catalog)
+    tables.land(moved, 14, 19)
+    assert moved.stopped == ""
+    moved.close()
+    assert icebergs.numbers(tmp_path) == list(range(20))
+    report = verify(second, strict=True, catalog=catalog)
+    assert report.problems == [] and report.table is not None and report.table.rewritten == 0
