@@ -130,7 +130,7 @@ class BatchedProducer(ABC, Generic[R, B]):
     def send(self, record: R, ticket: object, now: float) -> None:
         """Queue a record; its outcome carries ``ticket``. Raises the error that has ended the producer."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # it would grow with each raise
         limits = self._limits
         size = self._weigh(record)
         batch = self._open
@@ -150,7 +150,7 @@ class BatchedProducer(ABC, Generic[R, B]):
     def send_rows(self, routes: Routes, first: int, stop: int, now: float) -> None:
         """Queue a share of ``routes``, see ``Routes.step``. Raises the error that has ended the producer."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # it would grow with each raise
         limits = self._limits
         while first < stop:
             if self._open is not None and not isinstance(self._open.records, Block):

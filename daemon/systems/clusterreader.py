@@ -125,7 +125,7 @@ class ClusterReader:
         """Return the next chunk that has arrived, or None. Raises the error that has ended the reading."""
         if not self._queue:
             if self._failure is not None:
-                raise self._failure
+                raise self._failure.with_traceback(None)  # it would grow with each raise
             return None
         chunk = self._queue.popleft()
         if len(self._queue) < QUEUE:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from fastwire.columns.rows import Rows
 
@@ -15,6 +15,8 @@ __all__ = ["Keys", "Put", "WriteOptions", "Writer", "checked", "codec_named", "p
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
+
+BatchingName = Literal["key", "grouped", "mixed"]
 
 C = TypeVar("C", bound=Enum)
 
@@ -39,7 +41,7 @@ class Put(NamedTuple):
 class WriteOptions:
     """Options of a writer.
 
-    ``compression`` is the name of a codec in capitals, None for the usual one of the system, ``batch`` the number of
+    ``compression`` is the name of a codec, None for the usual one of the system, ``batch`` the number of
     records per entry (0: no batches), ``hashing`` the hash that maps a key to its partition. ``batching`` says which
     keys share a batch where brokers hand whole batches to the reader of a key: "key" and "grouped" one, "mixed" any.
     "grouped" and "mixed" give up an order for larger batches (``fastwire.pulsar.batcher.Batching``). With
@@ -50,12 +52,20 @@ class WriteOptions:
 
     compression: str | None = None
     batch: int = 1
-    batching: Literal["key", "grouped", "mixed"] = "key"
+    batching: BatchingName = "key"
     create: int = 0
     hashing: str = "java"
     public_keys: Keys = field(default_factory=dict)
     name: str = ""
     resend: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batch < 0 or self.create < 0:
+            raise ValueError("batch and create are 0 or more")
+        if self.batching not in get_args(BatchingName):
+            raise ValueError(f"batching is {self.batching!r}; there are {', '.join(get_args(BatchingName))}")
+        if self.compression is not None:
+            object.__setattr__(self, "compression", self.compression.upper())
 
 
 def checked(put: Put) -> Put:

@@ -39,6 +39,7 @@ from fastwire.pulsar.request import Kind
 __all__ = ["Access", "Outcome", "Phase", "Producer", "ProducerSettings", "SendTimeout", "TooLargeError"]
 
 _C = pb.BaseCommand
+_MOST = 1 << 63
 
 # Bytes kept free in a chunk below the largest message: for its metadata, and for the header that storage nodes add,
 # whose own default limit equals the broker's.
@@ -267,6 +268,8 @@ class Producer:
     def send(self, record: Record, ticket: object, now: float, wall_ms: int) -> None:
         """Queue a record; its outcome carries ``ticket``. Raises ValueError before the first ``opened``."""
         self._need_name()
+        if not -_MOST <= record.event_time < _MOST:
+            raise ValueError(f"an event time of {record.event_time} ms is beyond 64 bits")
         size = weight(record)
         self.weight += size
         batcher = self._batcher
@@ -337,7 +340,7 @@ class Producer:
 
     def _need_name(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # it would grow with each raise
         if not self._named:
             raise ValueError("records need the name that the broker gives with the first success")
 

@@ -108,7 +108,7 @@ class Outbox:
     def send(self, message: OutgoingMessage, ticket: object, now: float) -> None:
         """Queue a message; its result carries ``ticket``. Raises the error that has ended the producer."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # it would grow with each raise
         self.weight += message.weight
         self._sent += 1
         self._queue(message.number).append(Sending(message, ticket, now, self._sent))

@@ -1,6 +1,7 @@
 """Topics of any system as the command line writes to them."""
 
 import asyncio
+import traceback
 from typing import Any
 
 import pytest
@@ -44,6 +45,41 @@ async def test_an_unexpected_error_fails_the_records_that_wait(system: str, monk
         broker.create_topic("t", 1)
         with pytest.raises(ProduceError, match="RuntimeError: a bug"):
             await asyncio.wait_for(write(), 20)
+
+
+@pytest.mark.parametrize("system", [*SCENES, "tubemq"])
+async def test_the_error_of_a_closed_producer_does_not_grow(system: str) -> None:
+    """One exception that is raised again and again would collect a traceback, and what its frames hold."""
+    broker = embedded(system)
+    with running(broker):
+        broker.create_topic("t", 1)
+        connection = parse_connection({"url": broker.url})
+        async with system_named(system).open_writer(connection, "t", WriteOptions()) as writer:
+            pass
+        depths = set()
+        for _ in range(5):
+            with pytest.raises(ProduceError) as caught:
+                await writer.write(Put(b"x"))
+            cause = caught.value.__cause__
+            depths.add(0 if cause is None else sum(1 for _ in traceback.walk_tb(cause.__traceback__)))
+        assert len(depths) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch": -1}, "batch and create are 0 or more"),
+        ({"create": -1}, "batch and create are 0 or more"),
+        ({"batching": "keys"}, "batching is 'keys'; there are key, grouped, mixed"),
+    ],
+)
+def test_options_that_no_system_has(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WriteOptions(**options)
+
+
+def test_codecs_are_named_in_any_case() -> None:
+    assert WriteOptions(compression="lz4") == WriteOptions(compression="LZ4")
 
 
 @pytest.mark.parametrize("system", list(SCENES))

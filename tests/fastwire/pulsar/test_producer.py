@@ -336,6 +336,13 @@ def test_a_batch_that_is_too_large_is_cut() -> None:
     assert sending.producer.weight == 0
 
 
+@pytest.mark.parametrize("time", [1 << 63, -(1 << 63) - 1])
+def test_a_time_beyond_64_bits_is_refused(time: int) -> None:
+    sending = Sending()
+    with pytest.raises(ValueError, match="beyond 64 bits"):
+        sending.send(b"x", event_time=time)
+
+
 def test_a_record_that_cannot_be_encoded_fails_alone() -> None:
     sending = Sending(batching=BatchLimits(messages=5, keys=Batching.MIXED))
     for number in range(5):

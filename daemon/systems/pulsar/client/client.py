@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, get_args
 
+from fastwire.pulsar.columns import ROW
 from fastwire.pulsar.completion import OnFailure
 from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.producer import ProducerSettings
@@ -203,6 +204,9 @@ class Client:
         self._need()
         if on_undecryptable not in get_args(OnFailure):
             raise ValueError(f"on_undecryptable is {on_undecryptable!r}; there are {', '.join(get_args(OnFailure))}")
+        if columns is not None:
+            columns = frozenset(columns)
+            ROW.mask(columns)  # raises ValueError for those that records do not have
         decryptor = None
         if private_keys:
             from fastwire.pulsar.encryption import Decryptor  # its package is large, and most clients do not decrypt
@@ -210,7 +214,7 @@ class Client:
             decryptor = Decryptor(key_texts(private_keys))
         return replace(
             self.settings,
-            columns=None if columns is None else frozenset(columns),
+            columns=columns,
             decryptor=decryptor,
             on_undecryptable=on_undecryptable,
         )

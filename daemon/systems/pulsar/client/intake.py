@@ -312,7 +312,7 @@ class Intake:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)  # it would grow with each raise
         if self.closed:
             raise FastwireError("the consumer or reader was closed")
 

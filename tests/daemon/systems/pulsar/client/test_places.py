@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -118,6 +119,13 @@ async def test_a_seek_that_names_other_partitions_changes_nothing() -> None:
 def test_starts_of_the_client_of_all_systems(url: str, start: Any) -> None:
     with pytest.raises(ValueError, match=r"start|whole RFC 3339 time with its zone"):
         connect_any(url).read("t", start)
+
+
+async def test_columns_that_records_do_not_have_are_refused_at_once() -> None:
+    async with playing() as (_, client):
+        for call in (partial(client.read, "t"), partial(client.subscribe, "t", "s")):
+            with pytest.raises(ValueError, match="pulsar records have no column nonsense"):
+                call(columns=["value", "nonsense"])
 
 
 # --- tasks that die
