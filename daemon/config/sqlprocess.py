@@ -9,6 +9,8 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
+from fcntl import F_SETPIPE_SZ, fcntl
 from struct import Struct
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ _MAIN = "from fastwire_daemon.config.sqlworker import main; main()"
 SIZES = Struct("<IQ")
 """Bytes of the JSON and of the Arrow stream of a request or an answer, which stand before both."""
 _END_S = 5.0
+_PIPE = 1 << 20  # bytes that go to and fro at once
 _ROOM, _SHARE = 128 << 20, 6
 
 
@@ -115,7 +118,10 @@ class SqlProcess:
                 env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # others reserve a GiB at once
             )
             self._finalizer = weakref.finalize(self, _end, self._process)
-            assert self._process.stdout is not None
+            assert self._process.stdin is not None and self._process.stdout is not None
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):  # beyond the user's limit it stays smaller
+                    fcntl(pipe, F_SETPIPE_SZ, _PIPE)
             try:
                 _answer(self._process.stdout)
             except BaseException as exc:
