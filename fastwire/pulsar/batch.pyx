@@ -319,6 +319,9 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
         at = value + s.payload_size
         i += 1
     r.pos = at
+    if at != edge:                           # messages that the metadata does not announce
+        reader_fail(r, FAULT_LENGTH, <Py_ssize_t>m.messages)
+        return DAMAGED
     return DECODED
 
 

@@ -96,7 +96,6 @@ cdef class Scanner(ChunkScanner):
     cdef readonly int64_t dropped_frames
     cdef readonly int64_t redelivered
     cdef readonly int64_t unknown_commands
-    cdef readonly int64_t leftover_bytes
 
     def __cinit__(
         self, SlotTable slots not None, Pool pool not None, uint32_t connection_id, *,
@@ -579,8 +578,6 @@ cdef class Scanner(ChunkScanner):
                 "the producer's name is not UTF-8" if status == NOT_UTF8 else "a property has no key or no value"
             )
             return self.reject(slot, head, place, permits, Damage.BATCH, detail, raw, raw_size)
-        if m.batched:
-            self.leftover_bytes += block.end - block.pos
         self.debit(slot, head, permits)
         self.entries += 1
         self.took(slot.log, size, first, &slot.largest)

@@ -41,6 +41,9 @@ cdef class Decompressor:
     ) except NULL
     cdef const uint8_t* inflate(self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t* out_size) except NULL
     cdef uint32_t crc32(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE
+    cdef const uint8_t* gzip_members(
+        self, const uint8_t* data, Py_ssize_t size, int64_t most, int64_t* out_size
+    ) except NULL
     cdef int64_t lz4_blocks(self, const uint8_t* data, Py_ssize_t size) except -2
     cdef object lz4_misfit(self, str detail, int64_t end)
     cdef int64_t snappy_size(self, const uint8_t* data, Py_ssize_t size) except -1

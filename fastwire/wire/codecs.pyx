@@ -11,7 +11,7 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from fastwire.wire.lz4 cimport lz4_independent, u32le
+from fastwire.wire.lz4 cimport lz4_end, lz4_independent, u32le
 from fastwire.wire.pool cimport Charge, Pool, fw_give, fw_most_payload, fw_take
 from fastwire.wire.varint cimport fw_u32be, fw_varint
 
@@ -194,7 +194,12 @@ cdef class Decompressor:
                 )
             elif codec == CODEC_ZLIB:
                 # Java ends its streams with a sync flush: no final block, no Adler-32 (spec: pulsar 9).
-                self._held = zlib.decompressobj().decompress(self._input, out_size + 1)
+                stream = zlib.decompressobj()
+                self._held = stream.decompress(self._input, out_size + 1)
+                if stream.unused_data:
+                    raise CorruptEntryError(
+                        Damage.DECOMPRESSION, f"{len(stream.unused_data)} bytes behind the end of the zlib stream"
+                    )
             else:
                 raise CorruptEntryError(Damage.DECOMPRESSION, f"unknown codec {codec}")
         except CorruptEntryError:
@@ -230,6 +235,7 @@ cdef class Decompressor:
                 self.snappy_block(data, size, 0, out_size[0])
             return self._scratch
         if codec == CODEC_LZ4_FRAME:
+            size = lz4_end(data, size)       # Java's clients read no further than the end mark (spec: kafka 8)
             out_size[0] = self.lz4_blocks(data, size)
             if out_size[0] >= 0:
                 return self._scratch
@@ -255,12 +261,44 @@ cdef class Decompressor:
                 return self._scratch
             except DecompressionError as exc:
                 if "write whole buffer" not in str(exc):
+                    if codec == CODEC_GZIP:
+                        return self.gzip_members(data, size, most, out_size)
                     raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
             if self._output.size >= most:
                 if most == self.most:
                     raise self.too_large(0)
                 raise CorruptEntryError(Damage.SIZE, f"becomes more than {most} bytes")
             room = self._output.size * 4
+
+    cdef const uint8_t* gzip_members(
+        self, const uint8_t* data, Py_ssize_t size, int64_t most, int64_t* out_size
+    ) except NULL:
+        """Decompress the members of a gzip stream that other bytes follow: Java's clients read it to their end
+        (spec: kafka 8).
+        """
+        cdef list parts = []
+        cdef int64_t made = 0
+        cdef Py_ssize_t at = 0
+        self._held_charge = Charge(self._pool)
+        while at == 0 or (size - at >= 2 and data[at] == 0x1F and data[at + 1] == 0x8B):
+            self._input.at = <uint8_t*>data + at
+            self._input.size = size - at
+            stream = zlib.decompressobj(wbits=31)
+            try:
+                part = stream.decompress(self._input, most - made + 1)
+            except zlib.error as exc:
+                raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
+            parts.append(part)
+            made += len(part)
+            self._held_charge.add(len(part))
+            if made > most:
+                raise self.too_large(0)
+            if not stream.eof:
+                raise CorruptEntryError(Damage.DECOMPRESSION, "a gzip stream ends early")
+            at = size - len(stream.unused_data)
+        self._held = parts[0] if len(parts) == 1 else b"".join(parts)
+        out_size[0] = made
+        return <const uint8_t*><char*>self._held
 
     cdef int64_t lz4_blocks(self, const uint8_t* data, Py_ssize_t size) except -2:
         """Decompress the blocks of a frame as Kafka's own clients write it, each straight to its place; return the
@@ -350,6 +388,9 @@ cdef class Decompressor:
         cdef Py_ssize_t at = XERIAL_HEAD
         cdef Py_ssize_t block
         while at < size:
+            if is_xerial(data + at, size - at):
+                at += XERIAL_HEAD                # another stream follows
+                continue
             if size - at < 4:
                 raise CorruptEntryError(Damage.DECOMPRESSION, "a snappy stream ends inside a block's size")
             block = fw_u32be(data + at)
@@ -363,6 +404,9 @@ cdef class Decompressor:
         self.reserve(max(total, FIRST_SCRATCH))
         at = XERIAL_HEAD
         while at < size:
+            if is_xerial(data + at, size - at):
+                at += XERIAL_HEAD
+                continue
             block = fw_u32be(data + at)
             at += 4
             announced = self.snappy_size(data + at, block)

@@ -39,3 +39,20 @@ cdef inline int64_t lz4_independent(const uint8_t* p, int64_t size, int64_t* blo
         return 0
     block[0] = <int64_t>1 << (8 + 2 * (p[5] >> 4))
     return 7
+
+
+cdef inline int64_t lz4_end(const uint8_t* p, int64_t size) noexcept nogil:
+    """Return the size of a frame with its end mark; ``size`` if it has none within, or if another frame follows it."""
+    cdef int64_t at = 7
+    cdef int64_t block
+    if size < at or u32le(p) != LZ4_MAGIC:
+        return size
+    at += (8 if p[4] & 0x08 else 0) + (4 if p[4] & 0x01 else 0)
+    while size - at >= 4:
+        block = u32le(p + at)
+        at += 4
+        if block == 0:
+            at += 4 if p[4] & 0x04 else 0        # a sum of the content
+            return size if at > size or (size - at >= 4 and u32le(p + at) == LZ4_MAGIC) else at
+        at += (block & 0x7FFFFFFF) + (4 if p[4] & 0x10 else 0)
+    return size

@@ -309,3 +309,8 @@ def test_no_checksum_is_legal() -> None:
     )
     to, _ = scanner()
     assert [row["value"] for row in feed(to, message_frame(entry.body)).rows] == [b"abc"]
+
+
+@pytest.mark.parametrize("end", [b"\0", b"more", zlib.compress(b"another")])
+def test_bytes_behind_a_zlib_stream_are_not_dropped_in_silence(end: bytes) -> None:
+    assert reason(2, zlib.compress(b"fastwire") + end, 8).startswith("DecompressionError")
