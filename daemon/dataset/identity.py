@@ -16,7 +16,7 @@ __all__ = ["Identity"]
 
 
 class Identity:
-    """What one writer knows of the dataset in ``storage``; nothing until it has seen a description."""
+    """The dataset in ``storage`` as one writer knows it; nothing until it has seen a description."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -46,6 +46,7 @@ NEEDLESS = {
     "pandas": "converting columns",
     "pyarrow.compute": "folders by day or hour; 8 MiB, and as long as the rest of pyarrow",
     "pyarrow.dataset": "reading",
+    "pyarrow.parquet": "another encoder of files",
     "pyspark": "jobs on Spark",
     "rich": "terminals",
 }
@@ -95,7 +96,7 @@ def test_a_plain_run_loads_nothing_that_it_has_no_use_for(system: str, tmp_path:
         if not scene.group_option:
             source["subscription"] = None
         modules = loaded(Job(scene.url, "t", tmp_path / "data", source=source).write(tmp_path))
-    assert OWN[system] | {"pyarrow.parquet"} <= modules
+    assert OWN[system] | {"fastwire.parquet.file"} <= modules
     found = {name: why for name, why in NEEDLESS.items() if name in modules}
     assert not found
     assert not [own & modules for other, own in OWN.items() if other != system and own & modules]

@@ -71,7 +71,7 @@ class Reader:
 
     @property
     def has_seen(self) -> bool:
-        """Whether it knows that there is a dataset."""
+        """True once it knows that there is a dataset."""
         return bool(self._writer._identity._id)
 
     def run(self) -> None:

@@ -87,7 +87,7 @@ class _Table:
 
     @property
     def coverage(self) -> Coverage:
-        """What has landed: of the query, and of the logs that it reads."""
+        """The landed batches of the query, and the landed spans of the logs that it reads."""
         return self._writer.coverage
 
     def begin(self, query: str) -> None:

@@ -87,7 +87,7 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a query is behind: partitions that continue, and records, None of systems that do not number them."""
+    """The lag of a query: partitions that continue, and records, None of systems that do not number them."""
 
     partitions: int
     records: int | None

@@ -19,7 +19,7 @@ SHOWN = repr(EVIL)[1:-1]
 
 
 def refusal() -> bytes:
-    """What a broker of Pulsar answers to a login that it refuses."""
+    """The answer of a Pulsar broker to a login that it refuses."""
     command = pb.BaseCommand()
     command.type = pb.BaseCommand.ERROR
     command.error.request_id = 0

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its batches, and what is cleaned before Spark looks at it."""
+"""The batches of a checkpoint, and its cleaning before Spark looks at it."""
 
 import json
 from collections.abc import Mapping

@@ -277,7 +277,7 @@ def test_a_table_of_parquet_gets_columns_and_keeps_their_types(tmp_path: Path, f
 
 
 class Ranges:
-    """What Spark plans: batch ``n`` reads the offsets from ``ends[n - 1]``, or 0, to ``ends[n]``."""
+    """The plan of Spark: batch ``n`` reads the offsets from ``ends[n - 1]``, or 0, to ``ends[n]``."""
 
     def __init__(self, *ends: int) -> None:
         self.ends = ends
