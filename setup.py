@@ -13,6 +13,7 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 FLAGS = {
     "release": ["-O3"],
     "quick": ["-O0"],
+    "portable": ["-O0", "-DFW_PORTABLE"],  # without what only some processors have
     "debug": ["-O0", "-g3", "-UNDEBUG"],
     "asan": ["-O1", "-g", "-fno-omit-frame-pointer", "-DCYTHON_USE_FREELISTS=0", *SANITIZERS],
 }

@@ -50,6 +50,11 @@ class DaemonMetrics:
             self._pipelines[name] = PipelineMetrics(self._families, name)
         return self._pipelines[name]
 
+    def forget(self, name: str) -> None:
+        """Remove the metrics of a pipeline that is no longer configured."""
+        self._pipelines.pop(name, None)
+        self._families.forget(name)
+
     def budget_limit(self, limit_bytes: int) -> None:
         """Set the size of the budget in bytes."""
         self._budget_limit.set(limit_bytes)
@@ -139,6 +144,14 @@ class _Families:
         self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
         self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
         self.state = gauge("fastwire_pipeline_state", "1 for the state the pipeline is in, 0 for all others.", "state")
+
+    def forget(self, pipeline: str) -> None:
+        """Remove all series of a pipeline."""
+        for family in (each for each in vars(self).values() if isinstance(each, Counter | Gauge | Histogram)):
+            labels = [sample.labels for metric in family.collect() for sample in metric.samples]
+            mine = {tuple(each.items()) for each in labels if each["pipeline"] == pipeline}
+            for series in {tuple(value for key, value in each if key != "le") for each in mine}:
+                family.remove(*series)
 
 
 class PipelineMetrics:

@@ -394,6 +394,10 @@ class Service:
             log.info("the configuration is not reloaded; the daemon is stopping")
             return
         self._config = config
+        for name in [each for each in self._ended if each not in wanted]:
+            del self._ended[name]
+            self._exit_codes.pop(name, None)
+            self._metrics.forget(name)
         for name in started:
             self._start(name, config.pipelines[name], sinks[name])
         settle(again=True)

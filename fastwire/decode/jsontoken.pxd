@@ -15,7 +15,7 @@ cdef struct Number:
 
 cdef extern from *:
     """
-    #ifdef __SSE2__
+    #if defined(__SSE2__) && !defined(FW_PORTABLE)
     #include <emmintrin.h>
     #endif
     /* The first byte from p on, before end, that ends a run of plain text: a quote, a backslash or a control character;
@@ -23,7 +23,7 @@ cdef extern from *:
     static inline const unsigned char *fw_json_plain(
         const unsigned char *p, const unsigned char *end, const unsigned char *edge, int *high)
     {
-    #ifdef __SSE2__
+    #if defined(__SSE2__) && !defined(FW_PORTABLE)
         const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\\\'), control = _mm_set1_epi8(0x1F);
         while (p < end && edge - p >= 16) {
             __m128i v = _mm_loadu_si128((const __m128i *)p);

@@ -11,7 +11,7 @@
 
 #define FW_CRC_SMALL 1280
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(FW_PORTABLE)
 #include <nmmintrin.h>
 
 static int fw_crc32c_here(void)
@@ -32,7 +32,7 @@ static __attribute__((target("sse4.2"))) uint32_t fw_crc32c(const uint8_t *p, in
     return ~(uint32_t)sum;
 }
 
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32) && !defined(FW_PORTABLE)
 #include <arm_acle.h>
 
 static int fw_crc32c_here(void)

@@ -33,7 +33,7 @@ static uint32_t fw_crc32_on(uint32_t sum, const uint8_t *p, int64_t size)
     return sum;
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(FW_PORTABLE)
 #include <immintrin.h>
 
 static int fw_crc32_can_fold(void)

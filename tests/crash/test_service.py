@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,62 @@ def test_a_reload_that_cannot_start_leaves_the_pipeline_alone(
         daemon.wait_for_rows(scene.feed.count)
         daemon.signal(signal.SIGTERM)
         daemon.wait_done()
+    scene.judge()
+
+
+def test_a_failed_pipeline_that_is_removed_is_forgotten(scene: Scene, tmp_path: Path, nursery: Nursery) -> None:
+    """Its failure neither keeps the process from being ready, nor is it the exit code."""
+    address = tmp_path / "http"
+    job = replace(scene.job, daemon={"http": f"unix:{address}"})
+    second = replace(job, subscription="other", path=tmp_path / "other")
+    with Daemon("run", str(second.write(tmp_path)), "--until-end", log=tmp_path / "first", nursery=nursery) as daemon:
+        daemon.wait_done()
+    other = replace(second, sink={**second.sink, "partition_by": "day"}).text()  # which is not its shape
+    other = other.partition("[pipelines.p.source]")[2].replace("pipelines.p.", "pipelines.q.")
+    config = job.write(tmp_path)
+    config.write_text(job.text() + "\n[pipelines.q.source]" + other)
+    with Daemon("run", str(config), log=tmp_path / "log", nursery=nursery) as daemon:
+        daemon.wait_for_rows(FED)
+        eventually(lambda: '"failed"' in ask(address, "/status"), "one has failed")
+        assert ask(address, "/readyz") == "not ready\n"
+        config.write_text(job.text())
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("configuration reloaded")
+        assert list(json.loads(ask(address, "/status"))["pipelines"]) == ["p"]
+        assert ask(address, "/readyz") == "ok\n"
+        assert 'pipeline="q"' not in ask(address, "/metrics")
+        daemon.end()
+
+
+@pytest.mark.parametrize("kind", ["failover", "static"])
+def test_many_reloads_leave_nothing_behind(
+    dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery, kind: str
+) -> None:
+    scene = dev_scene(kind=kind)
+    scene.feed.add(5)
+    config = scene.job.write(tmp_path)
+
+    def held() -> tuple[int, int]:
+        """Open files and threads; those of a broker's connection and of a sink come and go with the pipeline."""
+        process = Path(f"/proc/{daemon.process.pid}")
+        return len(list((process / "fd").iterdir())), len(list((process / "task").iterdir()))
+
+    def reloaded(times: int) -> bool:
+        return daemon.output.count("configuration reloaded") == times
+
+    with Daemon("run", str(config), log=tmp_path / "log", nursery=nursery) as daemon:
+        daemon.wait_for_rows(FED)
+        seen = []
+        for number in range(1, 13):
+            config.write_text(replace(scene.job, roll={"idle": f"{200 + number}ms"}).text())
+            daemon.signal(signal.SIGHUP)
+            eventually(partial(reloaded, number), "it is reloaded")
+            scene.feed.add(1)
+            daemon.wait_for_rows(scene.feed.count)
+            seen.append(held())
+        files, threads = ({each[index] for each in seen} for index in (0, 1))
+        assert max(files) - min(files) < 8 and max(threads) - min(threads) < 6, seen
+        daemon.end()
     scene.judge()
 
 

@@ -186,3 +186,18 @@ def test_the_budget_is_asked_when_somebody_looks() -> None:
 def test_only_known_reasons_to_cut() -> None:
     with pytest.raises(KeyError):
         DaemonMetrics("1").pipeline("a").cut(1, "because")  # type: ignore[arg-type]
+
+
+def test_a_pipeline_that_is_gone_leaves_no_series() -> None:
+    metrics = filled()
+    before = samples(metrics)
+    assert [name for name in before if 'pipeline="orders"' in name]
+    other = metrics.pipeline("other")
+    other.received(1, 2)
+    metrics.forget("orders")
+    left = samples(metrics)
+    assert not [name for name in left if 'pipeline="orders"' in name]
+    assert left['fastwire_source_received_rows_total{pipeline="other"}'] == 1
+    metrics.forget("orders")  # nothing is left
+    metrics.pipeline("orders").received(5, 5)
+    assert samples(metrics)['fastwire_source_received_rows_total{pipeline="orders"}'] == 5
