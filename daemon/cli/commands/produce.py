@@ -83,8 +83,8 @@ def produce(
         Batching,
         typer.Option(
             "--batching",
-            help="Keys in a batch, where the system has such: key keeps every order, grouped that of each key, mixed that "
-            "of partitions.",
+            help="Keys in a batch, where the system has such: key keeps every order, grouped that of each key, mixed "
+            "that of partitions.",
         ),
     ] = Batching.KEY,
     compression: Annotated[
