@@ -291,6 +291,7 @@ class Start:
         return f"positions of {count} partition{'s' * (count != 1)}" if count else self.kind
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
@@ -306,7 +307,7 @@ def parse_start(value: object, grammar: Grammar | None = None) -> Start:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f'the time "{value.isoformat()}" needs a zone: "{value.isoformat()}Z" is UTC')
-        return Start("time", value.astimezone(UTC))
+        return _at(value, value.isoformat())
     if isinstance(value, date):
         raise ValueError(f'a date is not a time: write "{value.isoformat()}T00:00:00Z"')
     if not isinstance(value, str):
@@ -315,18 +316,35 @@ def parse_start(value: object, grammar: Grammar | None = None) -> Start:
         return Start("earliest" if value == "earliest" else "latest")
     if _RFC3339.fullmatch(value):
         try:
-            return Start("time", datetime.fromisoformat(value.upper().replace(" ", "T")).astimezone(UTC))
-        except (ValueError, OverflowError) as exc:
+            moment = datetime.fromisoformat(value.upper().replace(" ", "T"))
+        except ValueError as exc:
             raise ValueError(f'"{value}" is not a time: {exc}') from None
+        return _at(moment, value)
     if re.fullmatch(r"-\d.*", value):
         ago = parse_duration(value[1:])
         try:
-            return Start("time", datetime.now(UTC) - timedelta(seconds=ago))
+            return _at(datetime.now(UTC) - timedelta(seconds=ago), value)
         except OverflowError:
             raise ValueError(f'"{value}" is before the earliest possible time') from None
     if re.fullmatch(r"\d{4}-\d\d-\d\d.*", value):
         raise ValueError(f'"{value}" must be a whole RFC 3339 time with its zone, such as "2025-01-31T00:00:00Z"')
     raise ValueError(f'must be {start_choices(grammar)}, not "{value}"{nearest(value, ("earliest", "latest"))}')
+
+
+def _at(moment: datetime, text: str) -> Start:
+    """Return the start at a time with a zone; before 1970, where brokers count from, it is earliest.
+
+    Raises ValueError if it is not yet: no record lies there, and a wrong clock is less than a day ahead.
+    """
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError as exc:
+        raise ValueError(f'"{text}" is not a time: {exc}') from None
+    if moment < _EPOCH:
+        return Start("earliest")
+    if moment - datetime.now(UTC) > timedelta(days=1):
+        raise ValueError(f'"{text}" lies in the future: "latest" takes records from now on')
+    return Start("time", moment)
 
 
 def _positions(table: Mapping[Any, Any], grammar: Grammar) -> dict[str, Position]:

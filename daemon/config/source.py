@@ -56,7 +56,7 @@ class SourceConfig(Reading):
     start: StartField
     """First position on a topic of which nothing has landed. Partitions added later are read from their beginning.
 
-    A table of positions names each partition that is there.
+    A table of positions names each partition that is there. A time before 1970 is `earliest`.
     """
     cluster: Text | None = None
     """Name of the cluster in the dataset's log; default: the hosts of the URL when the dataset was created.

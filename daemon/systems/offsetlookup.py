@@ -10,7 +10,7 @@ from fastwire.position import Position
 
 from ..config import Start
 from ..runtime.tasks import Tasks
-from .atleaders import AGAIN_S, AtLeaders, Freshness
+from .atleaders import AtLeaders, Freshness
 from .earlier import TOGETHER_S
 from .linkbook import LinkBook
 from .offers import Offers
@@ -93,10 +93,10 @@ class OffsetLookup(ABC, Generic[C, P]):
         if not partitions:
             self.assigned.set()
 
-    def again(self, partition: P) -> None:
-        """Offer ``partition`` once more after a moment, because its assignment could not be resolved."""
+    def again(self, partition: P, delay_s: float) -> None:
+        """Offer ``partition`` once more after ``delay_s``, because its assignment could not be resolved."""
         self._ours.add(partition)
-        self._unknown.add([partition], AGAIN_S)
+        self._unknown.add([partition], delay_s)
 
     def drop(self, partition: P) -> None:
         """Forget a partition that is no longer assigned, or is over."""

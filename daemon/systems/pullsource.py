@@ -15,7 +15,7 @@ from ..net.backoff import Backoff
 from ..runtime.budget import Level
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
-from .atleaders import Freshness
+from .atleaders import AGAIN_S, MOST_S, Freshness
 from .clustered import ClusteredSource
 from .fetchlink import FetchLink
 from .leaders import Leaders
@@ -103,6 +103,7 @@ class PullSource(ClusteredSource[C, L, P]):
         self._on_progress = on_progress
         self._started = False
         self._coverage = Coverage()  # as this source knows it
+        self._beginless: dict[P, tuple[str, int]] = {}  # no first position was found: why, and in how many attempts
 
     # --- the contract
 
@@ -222,7 +223,8 @@ class PullSource(ClusteredSource[C, L, P]):
 
     def waiting(self) -> Mapping[int, str]:
         """See ``Source.waiting``."""
-        return {one.index: why for one, why in (self._lookup.failing | self._leaders.failing).items()}
+        beginless = {one: why for one, (why, _) in self._beginless.items()}
+        return {one.index: why for one, why in (beginless | self._lookup.failing | self._leaders.failing).items()}
 
     def stop(self, index: int, why: str) -> None:
         """See ``Source.stop``."""
@@ -292,6 +294,7 @@ class PullSource(ClusteredSource[C, L, P]):
             if to is not Stage.IDLE or not partition.over:
                 partition.move(to)
             self._lookup.drop(partition)
+            self._beginless.pop(partition, None)
             if assignment is not None and not self._offers.withdraw(assignment):
                 self._offers.revoke(partition.index, reason)
 
@@ -335,7 +338,9 @@ class PullSource(ClusteredSource[C, L, P]):
         if partition.assignment is not assignment or partition.granted:
             return None
         try:
-            return await self._first(partition, assignment, coverage)
+            first = await self._first(partition, assignment, coverage)
+            self._beginless.pop(partition, None)
+            return first
         except FastwireError as exc:
             if partition.assignment is assignment:  # it may have been revoked meanwhile
                 self._unresolved(partition, exc)
@@ -353,11 +358,14 @@ class PullSource(ClusteredSource[C, L, P]):
         if isinstance(error, LogStopped):
             self._stop(partition, str(error).removeprefix(f"{partition.log}: "))
         else:
-            log.warning("cannot find where to begin, trying again", topic=str(partition.log), error=str(error))
+            _, tries = self._beginless.get(partition, ("", 0))
+            if tries & (tries - 1) == 0:  # the first, the second, the third, the fifth …
+                log.warning("cannot find where to begin, trying again", topic=str(partition.log), error=str(error))
             partition.error = str(error)
+            self._beginless[partition] = str(error), tries + 1
             partition.move(Stage.PENDING)
             self._freshness.old = True
-            self._lookup.again(partition)
+            self._lookup.again(partition, min(AGAIN_S * (1 << min(tries, 10)), MOST_S))
 
     # --- links
 

@@ -15,6 +15,7 @@ from fastwire.pulsar.grammar import GRAMMAR as PULSAR
 from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.config import (
     HttpAddress,
+    Start,
     available_memory,
     cores,
     json_schema,
@@ -264,6 +265,24 @@ def test_start_at_a_time(text: str, moment: dt.datetime) -> None:
     start = one(source(start=text)).source.start
     assert (start.kind, start.time) == ("time", moment)
     assert start.time.utcoffset() == dt.timedelta(0)
+
+
+@pytest.mark.parametrize(
+    "text", ["1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59Z", "1960-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "-60y"]
+)
+def test_a_start_before_1970_is_earliest(text: str) -> None:
+    """Brokers count from 1970, and negative numbers mean something else to some: -1 is latest to Kafka."""
+    if text == "-60y":
+        text = f"-{60 * 366}d"
+    assert parse_start(text) == Start("earliest")
+    assert one(source(start=f'"{text}"')).source.start == Start("earliest")
+
+
+@pytest.mark.parametrize("url", ["pulsar://h:6650", "kafka://h:9092"])
+def test_a_start_that_is_not_yet_is_refused(url: str) -> None:
+    found = "\n".join(problems(source(url=f'"{url}"', start='"2099-01-01T00:00:00Z"')))
+    assert '"2099-01-01T00:00:00Z" lies in the future' in found
+    assert parse_start((dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).isoformat()).kind == "time"
 
 
 def test_start_has_a_text() -> None:

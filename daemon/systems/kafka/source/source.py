@@ -284,6 +284,8 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         if isinstance(error, LogBroken) and self.settings.on_truncation == "continue":
             log.error("reading goes on behind a break", error=str(error), offset=error.position.a)
             self._replace(partition, self._topics.go_on(partition, error.position))
+        elif isinstance(error, BrokerError) and ends_reading(error.code):
+            self._stop(partition, f"where to begin cannot be found: {error}{advice(error.code)}")
         else:
             super()._unresolved(partition, error)
 

@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
-from fastwire.kafka.error import Code
+from fastwire.kafka.error import BrokerError, Code
+from fastwire_daemon.systems.kafka.source.firstposition import FirstPositions
+from fastwire_daemon.systems.patience import Patience
 from tests.support.kafka.source_pipe import batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
 from tests.support.source_pipe import until
@@ -50,6 +52,46 @@ async def test_what_may_pass_is_said_at_once_and_tried_again(
     said = [vars(record) for record in caplog.records if "the leader refuses to be read from" in record.message]
     assert len(said) == 2  # of the first two, and then seldom
     assert ("UNKNOWN_SERVER_ERROR" if code < 0 else "error 1234") in str(said[0])
+
+
+@pytest.mark.parametrize("code", [Code.INVALID_REQUEST, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT])
+async def test_a_beginning_that_cannot_be_found_stops_the_log(code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> int:
+        raise BrokerError(code, "offsets of t")
+
+    monkeypatch.setattr(FirstPositions, "_start_offset", refuse)
+    async with serving() as broker:
+        broker.append("t", batches(0, 10))
+        async with reading(broker) as pipe:
+            await until(lambda: pipe.count("stopped") == 1, "a stopped log", lambda: pipe.told)
+            (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
+            assert "where to begin cannot be found" in stopped[2]
+            assert code.name in stopped[2]
+
+
+async def test_a_beginning_that_is_not_found_is_waited_for_and_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+
+    async def refuse(*_: object) -> int:
+        nonlocal tries
+        tries += 1
+        raise BrokerError(1234, "offsets of t")
+
+    monkeypatch.setattr(FirstPositions, "_start_offset", refuse)
+    monkeypatch.setattr("fastwire_daemon.systems.patience.LOG_LIMIT_S", 1.0)
+    async with serving() as broker:
+        broker.append("t", batches(0, 10))
+        async with reading(broker) as pipe:
+            patience = Patience(pipe.source)
+            await until(lambda: "1234" in str(pipe.source.waiting()), "a reason", pipe.source.waiting)
+
+            def stopped() -> bool:
+                patience.look()
+                return pipe.count("stopped") == 1
+
+            await until(stopped, "a stopped log", lambda: pipe.told)
+            assert pipe.source.waiting() == {}
+            assert tries < 9
 
 
 async def test_a_leader_that_moves_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
