@@ -5,6 +5,8 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire_daemon.spark.source.datasource import StreamReader
+from fastwire_daemon.spark.source.offsets import read_offsets
 from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.daemon.spark.source.datasource.playing import rows, stream, through_text
 from tests.support.spark_scene import KafkaScene, Scene, Serve, TankScene, serve
@@ -79,6 +82,29 @@ def test_a_pattern_without_a_topic_says_so(serving: Serve, caplog: pytest.LogCap
         assert one.initialOffset()["p"] == {}
         one.stop()
     assert "subscribePattern elsewhere.* matches no topic now" in [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("lost", ["a batch", "the first batch"])
+def test_batches_end_where_tables_of_a_job_end(serving: Serve, query: Any, tmp_path: Path, lost: str) -> None:
+    """The checkpoint is older than the table: what has landed is one batch, and what has come since is the next."""
+    with serving(10) as scene:
+        whole = query(scene, startingOffsets="earliest")
+        whole.go()
+        older = whole.ends[:1]
+        scene.append(10, 10)
+        whole.go()
+        begun, ended = read_offsets(whole.initial, scene.system), read_offsets(whole.ends[-1], scene.system)
+        landed = replace(ended, init=begun.positions, new={})
+        path = tmp_path / "landed.json"
+        path.write_text(json.dumps([landed.document()]))
+        scene.append(20, 10)
+        # Without the positions a query that has lost its first batch would begin at the end.
+        again = query(scene, startingOffsets="latest", landedOffsets=str(path))
+        if lost == "a batch":
+            again.ends, again.committed = older, 1
+        assert again.go() == list(range(10 if lost == "a batch" else 0, 30))
+        batches = [list(range(10, 20)), list(range(20, 30))]
+        assert again.read == (batches if lost == "a batch" else [list(range(20)), batches[1]])
 
 
 def test_a_process_whose_query_has_ended_ends_in_silence() -> None:
