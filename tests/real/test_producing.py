@@ -116,7 +116,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return public, private
 
 
-@pytest.mark.parametrize("kind", ["single", "batched", "chunked"])
+@pytest.mark.parametrize("kind", ["single", "mixed", "chunked"])
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
 def test_the_official_client_decrypts(
     plain_pulsar: PulsarBroker,
@@ -139,7 +139,7 @@ def test_the_official_client_decrypts(
         topic,
         work,
         compression=codec,
-        batching=BATCHING["batched"] if kind == "batched" else None,
+        batching=BATCHING["mixed"] if kind == "mixed" else None,
         chunking=True,
         encrypt=EntryEncryptor({"key": public.read_bytes()}),
     )
