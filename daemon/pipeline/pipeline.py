@@ -378,11 +378,11 @@ class Pipeline:
         self._drop_chunks()
 
     async def _write(self, chunk: Chunk) -> None:
-        rows, diverted = chunk.rows, len(chunk.diverted)
+        rows = chunk.rows
         self._writing = True
         try:
             await self._sink.write(chunk)
-            self._roll.wrote(rows, diverted, self._clock())
+            self._roll.wrote(rows, chunk.diverted, self._clock())
         finally:
             self._writing = False
             chunk.release()
@@ -396,7 +396,7 @@ class Pipeline:
         started = self._clock()
         self.coverage = await self._sink.run(self._sink.sink.commit)
         seconds = self._clock() - started
-        self._roll.restart()
+        self._roll.committed(self.name)
         self._setbacks.committed(rows)
         rows = self.figures.committed(rows, self._sink.published, seconds, reason, self._sink.decoded)
         self.count()

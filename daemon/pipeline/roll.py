@@ -1,6 +1,11 @@
 """Limits of a roll: bytes on disk, rows, age and idle time."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+
+from fastwire.columns.chunk import DeadLetter
+
+from .diverts import Diverts
 
 __all__ = ["Roll", "RollPolicy"]
 
@@ -23,6 +28,7 @@ class Roll:
     rows: int = 0
     chunks: int = 0
     diverted: int = 0
+    diverts: Diverts = field(default_factory=Diverts)
     first_at: float = field(default=0.0)
     last_at: float = field(default=0.0)
     max_rows: int = 0
@@ -33,13 +39,14 @@ class Roll:
         """True if nothing was written, not even progress without rows."""
         return self.chunks == 0
 
-    def wrote(self, rows: int, diverted: int, now: float) -> None:
-        """Add a chunk of ``rows`` rows and ``diverted`` dead letters, written at ``now``."""
+    def wrote(self, rows: int, diverted: Collection[DeadLetter], now: float) -> None:
+        """Add a chunk of ``rows`` rows and the dead letters ``diverted``, written at ``now``."""
         if self.chunks == 0:
             self.first_at = now
         self.chunks += 1
         self.rows += rows
-        self.diverted += diverted
+        self.diverted += len(diverted)
+        self.diverts.add(diverted)
         if rows or diverted:
             self.last_at = now
 
@@ -71,6 +78,12 @@ class Roll:
         limit = max(1, unacked * 4 // 5)
         self.max_rows = min(self.max_rows or limit, limit)
 
+    def committed(self, pipeline: str) -> None:
+        """Begin an empty roll, and log the dead letters of the last one."""
+        self.diverts.tell(pipeline)
+        self.restart()
+
     def restart(self) -> None:
-        """Begin an empty roll: the last one was committed or is void."""
+        """Begin an empty roll: the last one is void."""
+        self.diverts.clear()
         self.rows = self.chunks = self.diverted = 0

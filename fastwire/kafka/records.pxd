@@ -38,6 +38,7 @@ cdef struct RowPlace:            # where the rows of a batch belong
     int32_t partition
 
 cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? CODEC_GZIP
+cdef int64_t announced(bytes payload)
 cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil
 cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, Reader* r) noexcept nogil
 cdef int put_row(

@@ -98,6 +98,16 @@ cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil:
     head.count = <int32_t>fw_u32be(p + 57)
 
 
+cdef int64_t announced(bytes payload):
+    """Return the number of records by the head of a batch, 0 if there is none that its offsets allow."""
+    cdef const uint8_t* p = <const uint8_t*><const char*>payload
+    cdef BatchHead head
+    if len(payload) < BATCH_HEAD or p[MAGIC_AT] != 2:
+        return 0
+    read_batch_head(p, &head)
+    return head.count if 0 < head.count <= head.offsets else 0
+
+
 cdef const uint8_t* put_headers(
     Columns* c, int64_t row, int64_t count, const uint8_t* p, const uint8_t* end, int* status
 ) noexcept nogil:

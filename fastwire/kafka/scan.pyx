@@ -31,6 +31,7 @@ from fastwire.kafka.records cimport (
     TRANSACTIONAL,
     BatchHead,
     RowPlace,
+    announced,
     codec_of,
     control_type,
     put_records,
@@ -554,7 +555,7 @@ cdef class Scanner(ChunkScanner):
         position, before = Position(end, epoch), Position(start, epoch)
         for payload, detail in found:
             text = f"{reason}: {detail}"
-            self.open.divert(DeadLetter(log, position, text, payload, 0, damage=reason, start=before))
+            self.open.divert(DeadLetter(log, position, text, payload, announced(payload), damage=reason, start=before))
         return GO_ON
 
     cdef bint aborts(self, const BatchHead* head, int64_t next_offset, const uint8_t* p, const uint8_t* end) except -1:

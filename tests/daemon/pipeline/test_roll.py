@@ -1,8 +1,16 @@
 """When a roll ends: by what is in it, by its age, or earlier where a broker waits for acks."""
 
+import logging
+
 import pytest
 
+from fastwire.columns.chunk import DeadLetter
+from fastwire.position import Log, Position
 from fastwire_daemon.pipeline.roll import Roll, RollPolicy
+
+LETTER = DeadLetter(
+    Log("kafka", "c", "t", "0"), Position(40, 1), "CorruptMessage: odd", b"x", 20, start=Position(20, 1)
+)
 
 
 @pytest.mark.parametrize(
@@ -15,29 +23,29 @@ from fastwire_daemon.pipeline.roll import Roll, RollPolicy
 )
 def test_a_roll_ends_by_the_policy(policy: RollPolicy, step_s: float, reason: str) -> None:
     roll = Roll(policy)
-    roll.wrote(9, 0, 100.0)
+    roll.wrote(9, [], 100.0)
     assert roll.due(0, 100.0) is None
-    roll.wrote(1, 0, 100.0)
+    roll.wrote(1, [], 100.0)
     assert roll.due(0, 100.0 + step_s) == reason
 
 
 def test_a_roll_ends_by_bytes_and_progress_alone_waits_for_the_age() -> None:
     roll = Roll(RollPolicy(max_bytes=100, max_age_s=60, max_idle_s=1))
-    roll.wrote(1, 0, 0.0)
+    roll.wrote(1, [], 0.0)
     assert roll.due(99, 0.5) is None
     assert roll.due(100, 0.5) == "bytes"
     roll.restart()
     assert roll.due(1000, 100.0) is None and roll.next_look(100.0) is None
-    roll.wrote(0, 0, 100.0)
+    roll.wrote(0, [], 100.0)
     assert roll.due(0, 159.0) is None and roll.next_look(159.0) == 1.0
     assert roll.due(0, 160.0) == "age"
 
 
 def test_dead_letters_end_a_roll_as_rows_do() -> None:
     roll = Roll(RollPolicy(max_rows=3, max_bytes=100))
-    roll.wrote(0, 1, 0.0)
+    roll.wrote(0, [LETTER], 0.0)
     assert roll.due(99, 0.0) is None and roll.due(100, 0.0) == "bytes"
-    roll.wrote(1, 1, 0.0)
+    roll.wrote(1, [LETTER], 0.0)
     assert roll.due(0, 0.0) == "rows"
 
 
@@ -45,5 +53,27 @@ def test_an_unacknowledged_limit_makes_later_rolls_smaller() -> None:
     roll = Roll(RollPolicy(max_rows=1000))
     roll.limit_unacked(500)
     roll.limit_unacked(5000)
-    roll.wrote(400, 0, 0.0)
+    roll.wrote(400, [], 0.0)
     assert roll.due(0, 0.0) == "rows"
+
+
+def test_a_commit_says_which_records_are_dead_letters(caplog: pytest.LogCaptureFixture) -> None:
+    roll = Roll(RollPolicy())
+    other = DeadLetter(Log("kafka", "c", "t", "1"), Position(7, -1), "CorruptMessage: torn", b"x", 0)
+    roll.wrote(5, [LETTER, LETTER], 0.0)
+    roll.wrote(0, [other], 0.0)
+    with caplog.at_level(logging.WARNING, "fastwire.pipeline"):
+        roll.committed("p")
+        said = [vars(record)["fields"] if "fields" in vars(record) else vars(record) for record in caplog.records]
+        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+        for found in (
+            {"pipeline": "p", "position": "20@1", "reason": "CorruptMessage: odd", "letters": 2, "records": 40},
+            {"position": "7", "letters": 1, "records": 0},
+        ):
+            assert any(found.items() <= {**one}.items() for one in said), said
+        caplog.clear()
+        roll.wrote(0, [LETTER], 0.0)
+        roll.restart()
+        roll.wrote(1, [], 0.0)
+        roll.committed("p")
+        assert caplog.records == []
