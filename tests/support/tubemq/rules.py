@@ -312,6 +312,29 @@ def manual_mode_confirms_with_commit_alone(cluster: Cluster) -> None:
 
 
 @rule
+def a_commit_answers_where_the_next_get_begins(cluster: Cluster) -> None:
+    """A 404 at the end moves nothing, so a GET that begins elsewhere has been moved by somebody."""
+    topic = cluster.fresh_topic()
+    send(cluster, topic, numbered(5), 0)
+    send(cluster, topic, numbered(3), 1)
+    with Reader(cluster, topic, group()) as reader:
+        reader.register()
+        for sent in (5, 6):
+            reader.wait(sent)
+            while not reader.get().at_end:
+                pass
+            confirmed = reader.commit().currOffset
+            assert confirmed >= sent * ENTRY
+            for _ in range(3):
+                assert reader.get().at_end
+            send(cluster, topic, [b"later"], 0)
+            deadline = time.monotonic() + 20
+            while (fetched := reader.get()).code != 200:
+                assert time.monotonic() < deadline
+            assert (fetched.offset, fetched.moved) == (confirmed, False)
+
+
+@rule
 def a_registration_seeks(cluster: Cluster) -> None:
     topic = cluster.fresh_topic()
     send(cluster, topic, numbered(10))
