@@ -1,5 +1,6 @@
 """The catalog of an Iceberg table in a configuration: its settings, and what is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -170,16 +171,9 @@ checkpoint = "/checkpoint"
     ],
 )  # fmt: skip
 def test_paths_that_programs_for_delta_look_for_elsewhere(path: str, refused: bool) -> None:
-    text = f"""\
-[pipelines.orders.source]
-url = "kafka://127.0.0.1"
-topics = ["orders"]
-group = "g"
-start = "earliest"
-[pipelines.orders.sink]
-type = "delta"
-path = '{path}'
-"""
+    source = {"url": "kafka://127.0.0.1", "topics": ["orders"], "group": "g", "start": "earliest"}
+    text = "[pipelines.orders.source]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in source.items())
+    text += f"[pipelines.orders.sink]\ntype = \"delta\"\npath = '{path}'\n"
     if refused:
         with pytest.raises(ConfigError, match="take for another path"):
             parse_config(text, {})
