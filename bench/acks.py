@@ -10,11 +10,11 @@ from time import perf_counter_ns
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import Stop
 from fastwire.position import Log
-from fastwire.pulsar.ack import encode_ack_runs
-from fastwire.pulsar.consumer import Acks
-from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
+from fastwire.pulsar.protocol.ack import encode_ack_runs
+from fastwire.pulsar.protocol.consumer import Acks
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 

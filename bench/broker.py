@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
-from fastwire.pulsar.payload import Compression, Entry
+from fastwire.pulsar.format.payload import Compression, Entry
 from tests.brokers.admin import PulsarAdmin
 from tests.support.pulsar.produce import client_settings, produce
 

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.json
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from fastwire.decode.avro import compile_avro
-from fastwire.decode.avrowalk import AvroDecoder
-from fastwire.decode.jsonschema import compile_json
-from fastwire.decode.jsonwalk import JsonDecoder
-from fastwire.decode.protobuf import compile_protobuf
-from fastwire.decode.protowalk import ProtobufDecoder
+from fastwire.decode.avro.schema import compile_avro
+from fastwire.decode.avro.walk import AvroDecoder
+from fastwire.decode.json.schema import compile_json
+from fastwire.decode.json.walk import JsonDecoder
+from fastwire.decode.protobuf.schema import compile_protobuf
+from fastwire.decode.protobuf.walk import ProtobufDecoder
 from fastwire.wire.pool import Pool
 
 from .child import show

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import crc32c
 
-from fastwire.kafka.connection import Key
-from fastwire.kafka.message import encode_request
+from fastwire.kafka.format.message import encode_request
+from fastwire.kafka.protocol.connection import Key
 
 FETCH_BYTES = 1 << 20
 BUFFER = FETCH_BYTES + (64 << 10)

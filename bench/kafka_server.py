@@ -11,9 +11,9 @@ import json
 
 import uvloop
 
-from fastwire.kafka.connection import Key
-from fastwire.kafka.message import Body, encode_response
-from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
+from fastwire.kafka.format.message import Body, encode_response
+from fastwire.kafka.producing.payload import Compression, encode_block_batch, encode_values
+from fastwire.kafka.protocol.connection import Key
 from fastwire.wire.writer import encode_varint
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.kafka.broker import HANDLERS

@@ -14,8 +14,8 @@ from struct import Struct
 from urllib.parse import urlsplit
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ack import encode_flow
-from fastwire.pulsar.command import decode_command, encode_command
+from fastwire.pulsar.format.command import decode_command, encode_command
+from fastwire.pulsar.protocol.ack import encode_flow
 
 BUFFER = 1 << 20
 PERMITS = 0x7FFFFFFF

@@ -21,9 +21,16 @@ from struct import Struct
 from typing import Any, cast
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import decode_command, encode_command
-from fastwire.pulsar.payload import Compression, Entry, Record, encode_block_entry, encode_single_entry, encode_values
-from fastwire.pulsar.topic import partition_index
+from fastwire.pulsar.format.command import decode_command, encode_command
+from fastwire.pulsar.format.payload import (
+    Compression,
+    Entry,
+    Record,
+    encode_block_entry,
+    encode_single_entry,
+    encode_values,
+)
+from fastwire.pulsar.names.topic import partition_index
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 from fastwire_daemon.systems.load import Load
 

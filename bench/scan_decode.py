@@ -10,15 +10,15 @@ import sys
 import time
 from typing import Any
 
-from fastwire.kafka import payload as kafka_payload
-from fastwire.kafka.connection import Key
-from fastwire.kafka.message import encode_response
-from fastwire.pulsar.payload import Compression, Record, encode_block_entry, encode_single_entry, encode_values
-from fastwire.tank.bundle import encode_values as encode_bundle
-from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
-from fastwire.tank.message import MessageType, encode_frame
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.frame import encode_response as encode_tubemq
+from fastwire.kafka.format.message import encode_response
+from fastwire.kafka.producing import payload as kafka_payload
+from fastwire.kafka.protocol.connection import Key
+from fastwire.pulsar.format.payload import Compression, Record, encode_block_entry, encode_single_entry, encode_values
+from fastwire.tank.format.message import MessageType, encode_frame
+from fastwire.tank.producing.bundle import encode_values as encode_bundle
+from fastwire.tank.protocol.consume import PartitionAnswer, encode_consume_answer
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.format.frame import encode_response as encode_tubemq
 from fastwire.wire.writer import encode_varint
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 

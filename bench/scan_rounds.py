@@ -12,18 +12,18 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES, Stop
-from fastwire.kafka.response import Planned
-from fastwire.kafka.scan import Scanner as KafkaScanner
-from fastwire.kafka.slot import SlotTable as KafkaSlots
+from fastwire.kafka.reading.response import Planned
+from fastwire.kafka.reading.scan import Scanner as KafkaScanner
+from fastwire.kafka.reading.slot import SlotTable as KafkaSlots
 from fastwire.position import Log, Position
-from fastwire.pulsar.scan import Scanner as PulsarScanner
-from fastwire.pulsar.slot import SlotTable as PulsarSlots
-from fastwire.tank.response import Planned as TankPlanned
-from fastwire.tank.scan import Scanner as TankScanner
-from fastwire.tank.slot import SlotTable as TankSlots
-from fastwire.tubemq.fetched import Planned as TubeMQPlanned
-from fastwire.tubemq.scan import Scanner as TubeMQScanner
-from fastwire.tubemq.slot import SlotTable as TubeMQSlots
+from fastwire.pulsar.reading.scan import Scanner as PulsarScanner
+from fastwire.pulsar.reading.slot import SlotTable as PulsarSlots
+from fastwire.tank.reading.response import Planned as TankPlanned
+from fastwire.tank.reading.scan import Scanner as TankScanner
+from fastwire.tank.reading.slot import SlotTable as TankSlots
+from fastwire.tubemq.reading.fetched import Planned as TubeMQPlanned
+from fastwire.tubemq.reading.scan import Scanner as TubeMQScanner
+from fastwire.tubemq.reading.slot import SlotTable as TubeMQSlots
 from fastwire.wire.pool import Pool
 
 __all__ = [

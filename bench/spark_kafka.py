@@ -44,9 +44,9 @@ def fill(url: str, topic: str, rows: int) -> None:
 
     They must not repeat sooner: what a Parquet file costs is a matter of what stands in it.
     """
-    from fastwire.kafka.connection import Key
     from fastwire.kafka.names import parse_bootstrap_url
-    from fastwire.kafka.payload import encode_block_batch, encode_values
+    from fastwire.kafka.producing.payload import encode_block_batch, encode_values
+    from fastwire.kafka.protocol.connection import Key
     from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
     from fastwire_daemon.systems.kafka.settings import ClientSettings
 

@@ -43,7 +43,7 @@ def session(*, fastwire: bool = True, **settings: str) -> Any:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if fastwire:
-        from fastwire_daemon.spark.source.register import FastwireSource
+        from fastwire_daemon.spark.register import FastwireSource
 
         spark.dataSource.register(FastwireSource)
     return spark

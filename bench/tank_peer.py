@@ -10,8 +10,8 @@ import itertools
 import socket
 import sys
 
-from fastwire.tank.consume import ConsumeRequest, FetchPartition
-from fastwire.tank.message import FRAME_HEAD, encode_frame
+from fastwire.tank.format.message import FRAME_HEAD, encode_frame
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
 
 from .kafka_peer import Meter
 

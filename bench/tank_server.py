@@ -12,9 +12,9 @@ from struct import pack
 
 import uvloop
 
-from fastwire.tank.bundle import encode_values
-from fastwire.tank.consume import ConsumeRequest
-from fastwire.tank.message import DiscoverPartitions, MessageType, PartitionRange, PartitionRanges, encode_str8
+from fastwire.tank.format.message import DiscoverPartitions, MessageType, PartitionRange, PartitionRanges, encode_str8
+from fastwire.tank.producing.bundle import encode_values
+from fastwire.tank.protocol.consume import ConsumeRequest
 from fastwire.wire.writer import encode_varint
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tank.broker import HANDLERS

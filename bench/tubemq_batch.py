@@ -1,8 +1,8 @@
 """The responses to GETs of a TubeMQ Broker, as the benches send and decode them."""
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.request import payload_checksum
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.protocol.request import payload_checksum
 from fastwire_daemon.devbroker.tubemq.topics import ENTRY, HEAD
 
 from .child import Case

@@ -10,9 +10,9 @@ import socket
 import sys
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.frame import Method, encode_request
-from fastwire.tubemq.request import ConsumerRequests
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.frame import Method, encode_request
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.protocol.request import ConsumerRequests
 
 from .kafka_peer import Meter
 

@@ -14,8 +14,16 @@ from struct import pack, unpack_from
 import uvloop
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.frame import BLOCK_BYTES, TOKEN, Method, Service, decode_request, encode_frame, encode_response
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.format.frame import (
+    BLOCK_BYTES,
+    TOKEN,
+    Method,
+    Service,
+    decode_request,
+    encode_frame,
+    encode_response,
+)
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.devbroker.tubemq.broker import HANDLERS
 from fastwire_daemon.devbroker.tubemq.connection import TubeMQConnection, answer

@@ -4,7 +4,14 @@ Same arguments and answers as ``replay_server``. Frames of small entries are joi
 memory as they send.
 """
 
-from fastwire.pulsar.payload import Compression, Entry, Record, encode_block_entry, encode_single_entry, encode_values
+from fastwire.pulsar.format.payload import (
+    Compression,
+    Entry,
+    Record,
+    encode_block_entry,
+    encode_single_entry,
+    encode_values,
+)
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 
 from . import replay_server as replay

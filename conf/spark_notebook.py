@@ -5,7 +5,7 @@ Needs the folder ``orders`` that the walk-through in docs/spark.md makes.
 
 # %% A session. One that is there already (a notebook server's, spark-submit's) is taken as it is.
 from fastwire_daemon.config import load_config
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.runtime.logs import configure
 from fastwire_daemon.spark.job.run import open_session, run_jobs
 from fastwire_daemon.spark.job.trial import try_job

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastwire.pulsar.deadletter import DeadLetterPolicy
-    from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
-    from fastwire.pulsar.redelivery import RedeliveryBackoff
+    from fastwire.pulsar.protocol.deadletter import DeadLetterPolicy
+    from fastwire.pulsar.protocol.message_id import EARLIEST, LATEST, MessageId
+    from fastwire.pulsar.protocol.redelivery import RedeliveryBackoff
 
     from .systems.pulsar.client.client import Client, connect
     from .systems.pulsar.client.consumer import Consumer
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from .systems.pulsar.client.reader import Reader
 else:
     _WHERE = {
-        "EARLIEST": "fastwire.pulsar.message_id",
-        "LATEST": "fastwire.pulsar.message_id",
+        "EARLIEST": "fastwire.pulsar.protocol.message_id",
+        "LATEST": "fastwire.pulsar.protocol.message_id",
         "AckRefused": ".systems.pulsar.client.member",
         "Client": ".systems.pulsar.client.client",
         "Consumer": ".systems.pulsar.client.consumer",
         "ConsumerOptions": ".systems.pulsar.client.options",
-        "DeadLetterPolicy": "fastwire.pulsar.deadletter",
+        "DeadLetterPolicy": "fastwire.pulsar.protocol.deadletter",
         "Delivery": ".systems.pulsar.client.delivery",
-        "MessageId": "fastwire.pulsar.message_id",
+        "MessageId": "fastwire.pulsar.protocol.message_id",
         "Reader": ".systems.pulsar.client.reader",
-        "RedeliveryBackoff": "fastwire.pulsar.redelivery",
+        "RedeliveryBackoff": "fastwire.pulsar.protocol.redelivery",
         "connect": ".systems.pulsar.client.client",
     }
 

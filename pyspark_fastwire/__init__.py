@@ -1,5 +1,5 @@
 """Found by Spark by its name: makes ``format("fastwire")`` known without a word (PySpark 4.0 and later)."""
 
-from fastwire_daemon.spark.source.register import FastwireSource as DefaultSource
+from fastwire_daemon.spark.register import FastwireSource as DefaultSource
 
 __all__ = ["DefaultSource"]

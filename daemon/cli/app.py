@@ -12,25 +12,25 @@ import typer
 from fastwire import __version__
 from fastwire.errors import FastwireError
 
-from .commands.check import check
+from .check.command import check
 from .commands.completion import completion
-from .commands.dead import dead
-from .commands.demo import demo
 from .commands.dev_broker import dev_broker
 from .commands.expire import expire
 from .commands.man import man
-from .commands.produce import produce
 from .commands.run import run
 from .commands.schema import schema
 from .commands.spark import spark
 from .commands.status import status
-from .commands.tail import tail
-from .commands.top import top
 from .commands.unit import unit
 from .commands.verify import verify
+from .dead.command import dead
+from .demo.command import demo
 from .exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
 from .options import COMPLETE
+from .produce.command import produce
 from .say import say
+from .tail.command import tail
+from .top.command import top
 
 if TYPE_CHECKING:
     from ..config import ConfigError

@@ -74,7 +74,7 @@ def _lines(group: Any) -> Iterator[str]:
     for variable, meaning in _ENVIRONMENT.items():
         yield from _item(variable, meaning)
     yield ".SH SEE ALSO"
-    yield _text("The documentation of fastwire: configuration.md has all keys, operations.md signals and probes.")
+    yield _text("The documentation of fastwire: configuration.md has all keys, running.md signals and probes.")
 
 
 def _item(label: str, text: str) -> Iterator[str]:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from ..config import PipelineConfig, SparkConfig, SparkSource, TopicChoice
     from ..dataset.expiry import Expired
-    from ..dataset.report import VerifyReport
-    from .checks import CheckResult
+    from ..dataset.proof.report import VerifyReport
+    from .check.checks import CheckResult
     from .daemons import Daemon, Fact
 
 __all__ = [
@@ -129,7 +129,7 @@ _MOST_LINES = 20  # the most lines of one list: a dataset may have a thousand lo
 
 def show_report(report: "VerifyReport") -> None:
     """Print the report of `verify` on a dataset."""
-    from ..dataset.report import counted
+    from ..dataset.proof.report import counted
     from ..service.progress import format_bytes
 
     verdict = "sound" if report.ok else counted(len(report.problems), "problem")
@@ -190,7 +190,7 @@ def _show_list(title: str, lines: Sequence[str]) -> None:
 
 def show_expired(found: "Expired", *, dry_run: bool) -> None:
     """Print the result of `expire`."""
-    from ..dataset.report import counted
+    from ..dataset.proof.report import counted
     from ..service.progress import format_bytes
 
     entries = f"{found.entries:,} log entr{'y' if found.entries == 1 else 'ies'}"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..dataset.bucket import Bucket
+    from ..dataset.storage.bucket import Bucket
 
 __all__ = ["bucket_at", "catalog_at"]
 

@@ -135,8 +135,8 @@ def read_program(path: Path, form: str, message: str | None = None) -> "tuple[St
 
     Raises ValueError with a message for the author of the configuration.
     """
-    from fastwire.decode.avro import compile_avro  # few configurations need them
-    from fastwire.decode.jsonschema import compile_json
+    from fastwire.decode.avro.schema import compile_avro  # few configurations need them
+    from fastwire.decode.json.schema import compile_json
 
     if form == "protobuf":
         return _compiled(path, lambda path: _read_protobuf(path, message or ""))
@@ -148,8 +148,8 @@ def read_key_program(path: Path, form: str) -> "tuple[Step, ...]":
 
     Raises ValueError with a message for the author of the configuration.
     """
-    from fastwire.decode.avro import compile_avro_field
-    from fastwire.decode.jsonschema import compile_json
+    from fastwire.decode.avro.schema import compile_avro_field
+    from fastwire.decode.json.schema import compile_json
 
     return _of_text(path, compile_json if form == "json" else partial(compile_avro_field, KEY))
 
@@ -172,8 +172,8 @@ def _compiled(path: Path, compiled: "Callable[[Path], tuple[Step, ...]]") -> "tu
 
 
 def _read_protobuf(path: Path, message: str) -> "tuple[Step, ...]":
-    from fastwire.decode.descriptors import message_of
-    from fastwire.decode.protobuf import compile_protobuf
+    from fastwire.decode.protobuf.descriptors import message_of
+    from fastwire.decode.protobuf.schema import compile_protobuf
 
     if path.suffix == ".proto":
         made = path.with_suffix(".desc")

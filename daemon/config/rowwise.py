@@ -429,7 +429,7 @@ def _batch_schema(decoded: "Sequence[Column]", own: "Mapping[str, pa.DataType]",
     """Return the Arrow columns of a batch."""
     import pyarrow as pa
 
-    from fastwire.decode.avrowalk import AvroDecoder
+    from fastwire.decode.avro.walk import AvroDecoder
     from fastwire.decode.evolution import program_of
     from fastwire.wire.pool import Pool
 

@@ -1,5 +1,6 @@
 """Datasets: folders of plain files that any number of writers write exactly once.
 
-``writer`` is the commit protocol, over ``storage`` (its operations) and ``disk`` (the operating system); ``log``,
-``checkpoint``, ``description`` and ``level`` define the files and folders; ``verify`` checks a dataset.
+``writer`` is the commit protocol, over ``storage`` (a folder or an object store) and ``log`` (entries and checkpoints);
+``description`` and ``level`` define the folders, ``tables`` publish files as commits of a table, ``proof`` checks a
+dataset, ``deadletters`` reads and replays its dead letters.
 """

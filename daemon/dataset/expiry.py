@@ -12,14 +12,14 @@ from itertools import takewhile
 from typing import Any
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
-from .bucket import Bucket
-from .chain import all_entries
-from .disk import Disk
-from .log import DIVERTED, STAGING, entry_name
+from .log.chain import all_entries
+from .log.entry import DIVERTED, STAGING, entry_name
+from .log.whole import parents, visible
 from .origin import look_at
 from .place import storage_at
-from .storage import Storage
-from .whole import parents, visible
+from .storage.base import Storage
+from .storage.bucket import Bucket
+from .storage.disk import Disk
 from .writer import DatasetWriter
 
 __all__ = ["Expired", "expire"]

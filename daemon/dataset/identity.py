@@ -9,8 +9,8 @@ from crc32c import crc32c
 
 from ..runtime.errors import DatasetDamagedError, DatasetGoneError, DatasetMismatchError
 from .description import DESCRIPTION, Description, read_description
-from .log import entry_name
-from .storage import Storage
+from .log.entry import entry_name
+from .storage.base import Storage
 
 __all__ = ["Identity"]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 import orjson
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
-from .bucket import Bucket
 from .description import DESCRIPTION, DatasetOptions, Description, read_description
-from .disk import Disk
 from .place import storage_at
-from .storage import Storage
+from .storage.base import Storage
+from .storage.bucket import Bucket
+from .storage.disk import Disk
 
 __all__ = ["CLUSTER_ID", "HOSTS", "Origin", "look_at"]
 

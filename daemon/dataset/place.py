@@ -7,16 +7,16 @@ from importlib.util import find_spec
 
 from ..config import ConfigError, Problem, SinkConfig, SparkOutput
 from ..config.store import StoreUrl
-from .bucket import Bucket, open_bucket
-from .checkpoint import Checkpoint
 from .description import DatasetOptions, Description
-from .disk import Disk
-from .folder import FolderStorage
 from .identity import Identity
-from .objects import ObjectStorage
-from .patience import Impatience, Patience
+from .log.checkpoint import Checkpoint
 from .publication import Publication
-from .storage import Storage
+from .storage.base import Storage
+from .storage.bucket import Bucket, open_bucket
+from .storage.disk import Disk
+from .storage.folder import FolderStorage
+from .storage.patience import Impatience, Patience
+from .storage.store import ObjectStorage
 from .tableformat import TITLES, PublishedTable
 from .tableschema import data_columns, partition_columns, unfit
 
@@ -83,7 +83,7 @@ def publication_of(
     """
     if not description.table:
         return Publication(storage, description.extension, reached)
-    from .tablepublication import TablePublication
+    from .tables.publication import TablePublication
 
     table = table_of(storage, description, catalog, hasty=hasty)
     return TablePublication(storage, description, table, state, identity, reached)
@@ -94,10 +94,10 @@ def table_of(
 ) -> PublishedTable:
     """Return the table in which a dataset is published; ``catalog`` is by default that of its creation."""
     if description.table == "iceberg":
-        from .iceberg import IcebergTable
+        from .tables.iceberg import IcebergTable
 
         return IcebergTable(storage, description.id, catalog or description.catalog, hasty=hasty)
-    from .delta import DeltaLog  # its library takes 60 MiB
+    from .tables.delta import DeltaLog  # its library takes 60 MiB
 
     return DeltaLog(storage, description.id)
 

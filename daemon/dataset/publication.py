@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from ..runtime.errors import DatasetDamagedError
-from .log import LogEntry, entry_name
-from .storage import Storage
+from .log.entry import LogEntry, entry_name
+from .storage.base import Storage
 
 __all__ = ["Publication"]
 

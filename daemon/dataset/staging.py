@@ -5,8 +5,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from .log import STAGING, DataFile, is_writer
-from .storage import NewFile, Storage
+from .log.entry import STAGING, DataFile, is_writer
+from .storage.base import NewFile, Storage
 
 __all__ = ["DeadWriters", "ForeignFile", "StagedFile", "Staging", "lives"]
 

@@ -25,23 +25,23 @@ from ..runtime.errors import (
     SinkFailedError,
     Superseded,
 )
-from .bucket import Bucket
-from .chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
-from .checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
 from .description import DESCRIPTION, DatasetOptions, Description
-from .disk import DISK_FULL, Disk
 from .identity import Identity
 from .level import check_directory
-from .log import DIVERTED, Letter, LogEntry, Replayed, Replaying, entry_name, timestamp
+from .log.chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
+from .log.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
+from .log.entry import DIVERTED, Letter, LogEntry, Replayed, Replaying, entry_name, timestamp
+from .log.whole import Notes, check_whole
 from .origin import Origin
 from .place import publication_of, storage_at
 from .publication import Publication
 from .staging import DeadWriters, ForeignFile, StagedFile, Staging
-from .storage import NewFile
-from .whole import Notes, check_whole
+from .storage.base import NewFile
+from .storage.bucket import Bucket
+from .storage.disk import DISK_FULL, Disk
 
 if TYPE_CHECKING:
-    from .diverted import DeadLetterFile
+    from .log.deadletterfile import DeadLetterFile
 
 __all__ = ["DatasetWriter"]
 
@@ -247,7 +247,7 @@ class DatasetWriter:
         with self._failing("keep dead letters"):
             with self._guard:
                 if self._letters is None:
-                    from .diverted import DeadLetterFile  # pyarrow, and hardly ever needed
+                    from .log.deadletterfile import DeadLetterFile  # pyarrow, and hardly ever needed
 
                     self._letters = DeadLetterFile(self._entered().open_file(f"{DIVERTED}/"))
                 file = self._letters

@@ -9,7 +9,7 @@ from fastwire.position import Coverage, Position, positions_of
 from ..runtime.errors import SinkFailedError, Superseded
 from ..runtime.logs import get_logger
 from ..sinks.thread import SinkThread
-from ..systems.patience import LOOK_S, Patience
+from ..systems.reading.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed, UnorderedSource
 from .figures import PipelineFigures
 

@@ -20,11 +20,11 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredGapError
 from fastwire.systems import row_of
 
-from ..dataset.bucket import Bucket
 from ..dataset.description import DatasetOptions
-from ..dataset.disk import Disk
 from ..dataset.level import hive_directory, level_directory, time_level
 from ..dataset.staging import StagedFile
+from ..dataset.storage.bucket import Bucket
+from ..dataset.storage.disk import Disk
 from ..dataset.tableformat import EMPTY_TEXTS
 from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression

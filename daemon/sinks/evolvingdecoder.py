@@ -5,14 +5,14 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.avro.resolution import resolve
+from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.decoded import Decoded
 from fastwire.decode.evolution import Column, adopted, columns_of, grown, program_of
-from fastwire.decode.jsonschema import fitted
-from fastwire.decode.jsonwalk import JsonDecoder
+from fastwire.decode.json.schema import fitted
+from fastwire.decode.json.walk import JsonDecoder
 from fastwire.decode.program import SchemaError, Step, deletable
-from fastwire.decode.protowalk import ProtobufDecoder
-from fastwire.decode.resolution import resolve
+from fastwire.decode.protobuf.walk import ProtobufDecoder
 from fastwire.wire.pool import Pool
 
 from ..dataset.columnnames import ANY_NAME, NameRule

@@ -8,12 +8,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from fastwire.decode.avro import compile_avro, compile_avro_field
-from fastwire.decode.descriptors import message_of, registered_message
-from fastwire.decode.jsonschema import compile_json
+from fastwire.decode.avro.schema import compile_avro, compile_avro_field
+from fastwire.decode.json.schema import compile_json
 from fastwire.decode.pairs import Part, split_pairs
 from fastwire.decode.program import SchemaError, Step
-from fastwire.decode.protobuf import compile_protobuf
+from fastwire.decode.protobuf.descriptors import message_of, registered_message
+from fastwire.decode.protobuf.schema import compile_protobuf
 
 from ..config.decode import KEY, DecodeConfig
 from ..net.backoff import Backoff

@@ -7,7 +7,7 @@ from typing import Literal, overload
 
 import pyarrow as pa
 
-from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.program import SchemaError
 from fastwire.position import Log

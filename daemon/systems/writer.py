@@ -44,7 +44,7 @@ class WriteOptions:
     ``compression`` is the name of a codec, None for the usual one of the system, ``batch`` the number of
     records per entry (0: no batches), ``hashing`` the hash that maps a key to its partition. ``batching`` says which
     keys share a batch where brokers hand whole batches to the reader of a key: "key" and "grouped" one, "mixed" any.
-    "grouped" and "mixed" give up an order for larger batches (``fastwire.pulsar.batcher.Batching``). With
+    "grouped" and "mixed" give up an order for larger batches (``fastwire.pulsar.producing.batcher.Batching``). With
     ``public_keys`` records are encrypted. A topic that does not exist is created with ``create`` partitions; 0 leaves
     that to the broker. ``name`` is the unique name of a writer, for ``Recall.fence``. Without ``resend`` a record fails
     rather than being sent again where the broker may have stored it and would not recognize it.

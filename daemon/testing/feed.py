@@ -6,10 +6,10 @@ from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import Stop
 from fastwire.position import Coverage, Log
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import encode_block_entry, encode_values
+from fastwire.pulsar.format.payload import encode_block_entry, encode_values
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 __all__ = ["Feed"]

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from .avro.resolution import ALIKE, wider
 from .branches import free_name, is_numbered, merged, pairs
 from .program import MOST_COLUMNS, Node, SchemaError, Shape, Step, flatten
-from .resolution import ALIKE, wider
 
 __all__ = [
     "Column",

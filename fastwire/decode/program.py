@@ -73,8 +73,8 @@ class BadRecord(NamedTuple):
 class Step:
     """One column of a program, and how its value is read.
 
-    In a program of :func:`~fastwire.decode.resolution.resolve` a step is a value of the records' schema, and ``column``
-    is the index of the step of the columns' program that it fills.
+    In a program of :func:`~fastwire.decode.avro.resolution.resolve` a step is a value of the records' schema, and
+    ``column`` is the index of the step of the columns' program that it fills.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Step:
     aliases: tuple[str, ...] = ()
     """Other names of a field in the schemas of older records."""
     wire: str = ""
-    """Type of the value by the language of Protobuf ("sint32"), or one of ``fastwire.decode.protobuf``; "": Avro's."""
+    """Type of the value by the language of Protobuf ("sint32"), or of ``protobuf.schema``; "": Avro's."""
     number: int = 0
     """Number of a field of Protobuf."""
     numbers: tuple[int, ...] = ()

@@ -2,9 +2,9 @@
 
 from fastwire.grammar import Grammar, KeyOption
 
-from .pattern import parse_pattern
+from .names.pattern import parse_pattern
+from .names.topic import SCHEMES, parse_service_url, parse_topic
 from .position import POSITIONS
-from .topic import SCHEMES, parse_service_url, parse_topic
 
 __all__ = ["GRAMMAR"]
 

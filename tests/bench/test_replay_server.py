@@ -11,7 +11,7 @@ from typing import Any
 import pulsar
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import split_payload
+from fastwire.pulsar.format.payload import split_payload
 from tests.support.pulsar.raw_client import Peer
 from tests.support.source_tree import ROOT
 

@@ -17,10 +17,10 @@ from signal import SIGCONT, SIGSTOP
 from types import TracebackType
 from typing import Any, Self
 
-from fastwire.tank.error import PartitionStatus
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.frame import Method
-from fastwire_daemon.dataset.diverted import read_letters
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.format.frame import Method
+from fastwire_daemon.dataset.log.deadletterfile import read_letters
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions

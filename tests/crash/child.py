@@ -21,9 +21,9 @@ import time
 from importlib import import_module
 from typing import Any
 
-from fastwire_daemon.cli import replay
 from fastwire_daemon.cli.app import main
-from fastwire_daemon.dataset.replay import Replay
+from fastwire_daemon.cli.dead import replay
+from fastwire_daemon.dataset.deadletters.replay import Replay
 from fastwire_daemon.dataset.writer import DatasetWriter
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from confluent_kafka import Producer
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Entry, Record, encode_chunks, split_payload
+from fastwire.pulsar.format.payload import Entry, Record, encode_chunks, split_payload
 from fastwire_daemon.devbroker.base import DevBroker
 from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress

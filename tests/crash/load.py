@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Generic, TypeVar
 
-from fastwire.kafka import payload as kafka
-from fastwire.pulsar import payload as pulsar
-from fastwire.tank import bundle as tank
-from fastwire.tubemq import request as tubemq
+from fastwire.kafka.producing import payload as kafka
+from fastwire.pulsar.format import payload as pulsar
+from fastwire.tank.producing import bundle as tank
+from fastwire.tubemq.protocol import request as tubemq
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.tank import TankDevBroker

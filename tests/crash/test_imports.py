@@ -29,9 +29,9 @@ except SystemExit as ended:
 NEEDLESS = {
     "aiohttp": "a client for issuers of tokens",
     "cryptography": "end-to-end encryption",
-    "fastwire.pulsar.encryption": "end-to-end encryption",
-    "fastwire.pulsar.producer": "writing",
-    "fastwire.kafka.producer": "writing",
+    "fastwire.pulsar.reading.encryption": "end-to-end encryption",
+    "fastwire.pulsar.producing.producer": "writing",
+    "fastwire.kafka.producing.producer": "writing",
     "fastwire_daemon.net.auth.oauth2": "issuers of tokens",
     "fastwire_daemon.net.auth.provider": "plug-ins that make tokens",
     "fastwire_daemon.devbroker": "a broker",
@@ -71,17 +71,17 @@ def loaded(config: Path) -> set[str]:
 # What only one system needs.
 OWN = {
     "pulsar": {
-        "fastwire.pulsar.connection",
+        "fastwire.pulsar.protocol.connection",
         "fastwire_daemon.systems.pulsar.cluster",
         "fastwire_daemon.systems.pulsar.source.source",
     },
     "kafka": {
-        "fastwire.kafka.connection",
+        "fastwire.kafka.protocol.connection",
         "fastwire_daemon.systems.kafka.cluster",
         "fastwire_daemon.systems.kafka.source.source",
     },
     "tank": {
-        "fastwire.tank.connection",
+        "fastwire.tank.protocol.connection",
         "fastwire_daemon.systems.tank.cluster",
         "fastwire_daemon.systems.tank.source.source",
     },

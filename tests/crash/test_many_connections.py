@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire.kafka.payload import encode_block_batch, encode_values
+from fastwire.kafka.producing.payload import encode_block_batch, encode_values
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
 from tests.crash.resident import ROOM_MIB, watch

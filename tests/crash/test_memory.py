@@ -16,10 +16,10 @@ from statistics import median
 
 import pytest
 
-from fastwire.kafka import payload as kafka_payload
-from fastwire.kafka.payload import encode_batch
-from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
-from fastwire.tank.bundle import encode_values
+from fastwire.kafka.producing import payload as kafka_payload
+from fastwire.kafka.producing.payload import encode_batch
+from fastwire.pulsar.format.payload import Compression, Entry, Record, encode_batch_entry
+from fastwire.tank.producing.bundle import encode_values
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import Connection, running

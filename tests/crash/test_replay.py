@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
-from fastwire_daemon.dataset.bucket import Bucket
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.devbroker.base import DevBroker, dev_broker
 from fastwire_daemon.devbroker.server import running
 from tests.real.daemon import Daemon

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fastwire_daemon.dataset.probe import probe_bucket
+from fastwire_daemon.dataset.storage.probe import probe_bucket
 from tests.crash.scene import Scene
 from tests.real.daemon import ROOT, command
 from tests.stores.place import AzurePlace, BucketPlace

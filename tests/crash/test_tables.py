@@ -16,8 +16,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
+from fastwire_daemon.dataset.proof.verify import verify as verify_dataset
 from fastwire_daemon.dataset.steps import STEPS
-from fastwire_daemon.dataset.verify import verify as verify_dataset
 from tests.crash.scene import Scene
 from tests.real.daemon import verify
 from tests.support import icebergs

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import encode_command
-from fastwire.pulsar.connection import State
-from fastwire.pulsar.payload import Record, encode_batch_entry, encode_chunks, encode_single_entry
-from fastwire.pulsar.producer import Phase as Writing
+from fastwire.pulsar.format.command import encode_command
+from fastwire.pulsar.format.payload import Record, encode_batch_entry, encode_chunks, encode_single_entry
+from fastwire.pulsar.producing.producer import Phase as Writing
+from fastwire.pulsar.protocol.connection import State
 from tests.fuzz.client import BATCHING, CHUNKING, ORDERED, SHARED, Client
 from tests.fuzz.pulsar import TIME, encrypted, mutate
 from tests.support.pulsar.frames import message_frame

@@ -7,14 +7,20 @@ from itertools import count
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.assembly import Assembly
-from fastwire.pulsar.batcher import BatchLimits
-from fastwire.pulsar.command import decode_command
-from fastwire.pulsar.completion import Completion
-from fastwire.pulsar.connection import LARGEST_MESSAGE_SIZE, Connection, State
-from fastwire.pulsar.consumer import ConsumerMachine
-from fastwire.pulsar.consumer import Phase as Reading
-from fastwire.pulsar.event import (
+from fastwire.pulsar.format.command import decode_command
+from fastwire.pulsar.format.payload import Record
+from fastwire.pulsar.names.namespace import list_topics, topics_hash, unwatch, watch
+from fastwire.pulsar.names.pattern import parse_pattern
+from fastwire.pulsar.names.topic import parse_address
+from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire.pulsar.producing.batcher import BatchLimits
+from fastwire.pulsar.producing.producer import Phase as Writing
+from fastwire.pulsar.producing.producer import Producer, ProducerSettings
+from fastwire.pulsar.protocol.completion import Completion
+from fastwire.pulsar.protocol.connection import LARGEST_MESSAGE_SIZE, Connection, State
+from fastwire.pulsar.protocol.consumer import ConsumerMachine
+from fastwire.pulsar.protocol.consumer import Phase as Reading
+from fastwire.pulsar.protocol.event import (
     ActiveChanged,
     AuthChallenged,
     ChunkReady,
@@ -31,17 +37,11 @@ from fastwire.pulsar.event import (
     TopicMigrated,
     TopicsChanged,
 )
-from fastwire.pulsar.namespace import list_topics, topics_hash, unwatch, watch
-from fastwire.pulsar.pattern import parse_pattern
-from fastwire.pulsar.payload import Record
-from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.producer import Phase as Writing
-from fastwire.pulsar.producer import Producer, ProducerSettings
-from fastwire.pulsar.request import Kind, SubscribeRequest
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.schema import ask_schema, schema_of, split_key_value
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import parse_address
+from fastwire.pulsar.protocol.request import Kind, SubscribeRequest
+from fastwire.pulsar.protocol.schema import ask_schema, schema_of, split_key_value
+from fastwire.pulsar.reading.assembly import Assembly
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.fuzz.pulsar import TIME, Opener
 from tests.support.pulsar.frames import LOG

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from fastwire.decode.jsonschema import compile_json
-from fastwire.decode.jsonwalk import JsonDecoder
+from fastwire.decode.json.schema import compile_json
+from fastwire.decode.json.walk import JsonDecoder
 from fastwire.wire.pool import Pool
 from tests.fuzz.drawn import case_of, drawn, numbers_of, parted, spoilt
 from tests.fuzz.hunt import Case, Subject, counting, main

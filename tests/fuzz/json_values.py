@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from fastwire.decode.jsonschema import compile_json
-from fastwire.decode.jsonwalk import JsonDecoder
+from fastwire.decode.json.schema import compile_json
+from fastwire.decode.json.walk import JsonDecoder
 from fastwire.wire.pool import Pool
 from tests.fuzz.drawn import spoilt
 from tests.fuzz.hunt import Case, Subject, counting, main

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from fastwire.kafka.connection import Key, State
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import APIS, Body, encode_response
-from fastwire.kafka.payload import Compression, Record, encode_batch
-from fastwire.kafka.subscription import encode_assignment, encode_subscription
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import APIS, Body, encode_response
+from fastwire.kafka.groups.subscription import encode_assignment, encode_subscription
+from fastwire.kafka.producing.payload import Compression, Record, encode_batch
+from fastwire.kafka.protocol.connection import Key, State
 from fastwire_daemon.devbroker.kafka.requests import RELEASES, versions_of
 from tests.fuzz.kafka_client import TOPIC_IDS, TOPICS, Asked, Client
 from tests.fuzz.pulsar import mutate

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastwire.errors import FastwireError, ProtocolError
-from fastwire.kafka.connection import Connection, Key, State
-from fastwire.kafka.error import BrokerError
-from fastwire.kafka.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, Reply
-from fastwire.kafka.fetch import Fetcher, FetchLimits, Target
-from fastwire.kafka.membership import (
+from fastwire.kafka.format.error import BrokerError
+from fastwire.kafka.format.message import Body, decode_request
+from fastwire.kafka.groups.membership import (
     Ask,
     Assign,
     ClassicMembership,
@@ -19,11 +17,22 @@ from fastwire.kafka.membership import (
     Lead,
     Membership,
 )
-from fastwire.kafka.message import Body, decode_request
-from fastwire.kafka.metadata import Metadata
-from fastwire.kafka.payload import Record
-from fastwire.kafka.producer import Producer, ProducerSettings, Sending
-from fastwire.kafka.question import (
+from fastwire.kafka.producing.payload import Record
+from fastwire.kafka.producing.producer import Producer, ProducerSettings, Sending
+from fastwire.kafka.protocol.connection import Connection, Key, State
+from fastwire.kafka.protocol.event import (
+    ChunkReady,
+    Connected,
+    CorruptFound,
+    Event,
+    FetchDone,
+    LoginWanted,
+    Lost,
+    Reply,
+)
+from fastwire.kafka.protocol.fetch import Fetcher, FetchLimits, Target
+from fastwire.kafka.protocol.metadata import Metadata
+from fastwire.kafka.protocol.question import (
     EARLIEST,
     NO_MEMBER,
     ask_committed,
@@ -37,10 +46,10 @@ from fastwire.kafka.question import (
     read_epoch_end,
     read_offsets,
 )
-from fastwire.kafka.response import Fetched
-from fastwire.kafka.sasl import Mechanism, Plain, Scram
-from fastwire.kafka.scan import Scanner
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.protocol.sasl import Mechanism, Plain, Scram
+from fastwire.kafka.reading.response import Fetched
+from fastwire.kafka.reading.scan import Scanner
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.position import Log, Position
 from fastwire.producer import BatchLimits
 from tests.fuzz.scanning_client import ScanningClient

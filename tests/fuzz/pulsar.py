@@ -18,13 +18,8 @@ from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import Stop
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.assembly import Assembly
-from fastwire.pulsar.batch import MessageBatch
-from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.command import decode_command
-from fastwire.pulsar.completion import Completion
-from fastwire.pulsar.encryption import Decryptor
-from fastwire.pulsar.payload import (
+from fastwire.pulsar.format.command import decode_command
+from fastwire.pulsar.format.payload import (
     MAGIC_CHECKSUM,
     Compression,
     Record,
@@ -36,7 +31,12 @@ from fastwire.pulsar.payload import (
     encode_single_entry,
     split_payload,
 )
-from fastwire.pulsar.scan import Scanner
+from fastwire.pulsar.protocol.completion import Completion
+from fastwire.pulsar.reading.assembly import Assembly
+from fastwire.pulsar.reading.batch import MessageBatch
+from fastwire.pulsar.reading.cold import ColdEntry
+from fastwire.pulsar.reading.encryption import Decryptor
+from fastwire.pulsar.reading.scan import Scanner
 from fastwire.wire.pool import Pool
 from tests.fuzz.hunt import Case, Subject, main
 from tests.support import golden

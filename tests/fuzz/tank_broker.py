@@ -3,11 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from fastwire.tank.bundle import Message, encode_bundle
-from fastwire.tank.connection import State
-from fastwire.tank.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
-from fastwire.tank.error import PartitionStatus, ProduceCode
-from fastwire.tank.message import (
+from fastwire.tank.format.error import PartitionStatus, ProduceCode
+from fastwire.tank.format.message import (
     PING,
     MessageType,
     Node,
@@ -20,7 +17,10 @@ from fastwire.tank.message import (
     Topology,
     encode_frame,
 )
-from fastwire.tank.produce import ProduceAnswer, ProduceRequest, ProduceResult
+from fastwire.tank.producing.bundle import Message, encode_bundle
+from fastwire.tank.protocol.connection import State
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
+from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest, ProduceResult
 from fastwire.wire.writer import encode_varint
 from tests.fuzz.pulsar import mutate
 from tests.fuzz.tank_client import QUESTIONS, Asked, Client

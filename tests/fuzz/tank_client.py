@@ -5,12 +5,8 @@ from typing import Any
 
 from fastwire.position import Log, Position
 from fastwire.producer import BatchLimits
-from fastwire.tank.bundle import Message
-from fastwire.tank.connection import Connection, Request, State
-from fastwire.tank.consume import ConsumeRequest, FetchPartition
-from fastwire.tank.error import PartitionStatus
-from fastwire.tank.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
-from fastwire.tank.message import (
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tank.format.message import (
     FRAME_HEAD,
     PING,
     CreateTopic,
@@ -22,11 +18,15 @@ from fastwire.tank.message import (
     ReloadConfiguration,
     Status,
 )
-from fastwire.tank.produce import ProduceAnswer, ProduceRequest
-from fastwire.tank.producer import Producer, ProducerSettings
-from fastwire.tank.response import Fetched, Planned
-from fastwire.tank.scan import Scanner
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.producing.bundle import Message
+from fastwire.tank.producing.producer import Producer, ProducerSettings
+from fastwire.tank.protocol.connection import Connection, Request, State
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
+from fastwire.tank.protocol.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
+from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
+from fastwire.tank.reading.response import Fetched, Planned
+from fastwire.tank.reading.scan import Scanner
+from fastwire.tank.reading.slot import SlotTable
 from tests.fuzz.scanning_client import ScanningClient, TopicPartition
 
 __all__ = ["PLACES", "QUESTIONS", "Asked", "Client"]

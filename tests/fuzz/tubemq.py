@@ -9,7 +9,7 @@ import random
 import sys
 from collections.abc import Iterable, Iterator
 
-from fastwire.tubemq.fetched import Planned
+from fastwire.tubemq.reading.fetched import Planned
 from fastwire.wire.pool import Pool
 from tests.fuzz.answers import Answers
 from tests.fuzz.tubemq_broker import damaged

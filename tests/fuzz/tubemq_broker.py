@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import Code, Refused
-from fastwire.tubemq.frame import Method, encode_frame, encode_refusal, encode_response
+from fastwire.tubemq.format.error import Code, Refused
+from fastwire.tubemq.format.frame import Method, encode_frame, encode_refusal, encode_response
 from tests.fuzz.pulsar import mutate
 from tests.fuzz.tubemq_client import BROKER, PARTITIONS, Asked, Client
 from tests.support.tubemq.golden import content_of

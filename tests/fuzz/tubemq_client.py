@@ -8,20 +8,20 @@ import pyarrow as pa
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Log, Position
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.client_membership import ClientMembership, NodeSettings
-from fastwire.tubemq.connection import Connection
-from fastwire.tubemq.error import BrokerError, Refused
-from fastwire.tubemq.event import ChunkReady, CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
-from fastwire.tubemq.fetched import Fetched, Planned
-from fastwire.tubemq.frame import Answer, Method, decode_request
-from fastwire.tubemq.master import ClientSettings, MasterClient
-from fastwire.tubemq.membership import Membership, Settings
-from fastwire.tubemq.outbox import Outbox, OutgoingMessage
-from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.request import ConsumerRequests
-from fastwire.tubemq.scan import Scanner
-from fastwire.tubemq.slot import SlotTable
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.error import BrokerError, Refused
+from fastwire.tubemq.format.frame import Answer, Method, decode_request
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings
+from fastwire.tubemq.groups.master import ClientSettings, MasterClient
+from fastwire.tubemq.groups.membership import Membership, Settings
+from fastwire.tubemq.producing.outbox import Outbox, OutgoingMessage
+from fastwire.tubemq.producing.producer import Producer
+from fastwire.tubemq.protocol.connection import Connection
+from fastwire.tubemq.protocol.event import ChunkReady, CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
+from fastwire.tubemq.protocol.request import ConsumerRequests
+from fastwire.tubemq.reading.fetched import Fetched, Planned
+from fastwire.tubemq.reading.scan import Scanner
+from fastwire.tubemq.reading.slot import SlotTable
 from tests.fuzz.scanning_client import ScanningClient, TopicPartition
 from tests.support.tubemq.golden import content_of
 

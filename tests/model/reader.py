@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.staging import StagedFile
+from fastwire_daemon.dataset.storage.folder import FolderStorage
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetMismatchError, FolderRefusedError, SinkFailedError, Superseded
 

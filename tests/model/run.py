@@ -8,12 +8,12 @@ from itertools import pairwise
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from fastwire.position import Coverage, Log, Position
-from fastwire_daemon.dataset.checkpoint import Checkpoint
 from fastwire_daemon.dataset.description import DESCRIPTION
-from fastwire_daemon.dataset.log import LOG, STAGING, LogEntry, entry_name
-from fastwire_daemon.dataset.report import VerifyReport
-from fastwire_daemon.dataset.verify import verify
-from fastwire_daemon.dataset.whole import NEWEST
+from fastwire_daemon.dataset.log.checkpoint import Checkpoint
+from fastwire_daemon.dataset.log.entry import LOG, STAGING, LogEntry, entry_name
+from fastwire_daemon.dataset.log.whole import NEWEST
+from fastwire_daemon.dataset.proof.report import VerifyReport
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError
 
 from .broker import Broker, OrderedBroker, SharedBroker

@@ -11,12 +11,12 @@ import pyarrow as pa
 from fastwire.columns.chunk import SpanAccumulator
 from fastwire.columns.scan import Stop
 from fastwire.position import Position, Span
-from fastwire.pulsar.assembly import Assembly
-from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.completion import Completion
-from fastwire.pulsar.payload import Record, encode_chunks, encode_single_entry
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import Record, encode_chunks, encode_single_entry
+from fastwire.pulsar.protocol.completion import Completion
+from fastwire.pulsar.reading.assembly import Assembly
+from fastwire.pulsar.reading.cold import ColdEntry
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.systems.pulsar.source.coverage import landed_of
 from tests.support.pulsar.frames import message_frame, put

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from fastwire_daemon.dataset.bucket import Bucket, Found, StoreAwayError, Upload
+from fastwire_daemon.dataset.storage.bucket import Bucket, Found, StoreAwayError, Upload
 
 from .world import File, Folder, Process, World
 

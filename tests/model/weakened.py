@@ -10,15 +10,15 @@ from typing import Any
 
 from fastwire.decode.evolution import Column
 from fastwire.position import Coverage, Span
-from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name
-from fastwire_daemon.dataset.disk import DISK_FULL
-from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.identity import Identity
-from fastwire_daemon.dataset.log import CHECKPOINTS, LogEntry, entry_name
-from fastwire_daemon.dataset.patience import Patience
+from fastwire_daemon.dataset.log.checkpoint import Checkpoint, checkpoint_name
+from fastwire_daemon.dataset.log.entry import CHECKPOINTS, LogEntry, entry_name
+from fastwire_daemon.dataset.log.whole import noted_number
 from fastwire_daemon.dataset.staging import DeadWriters, StagedFile, Staging
-from fastwire_daemon.dataset.storage import NewFile
-from fastwire_daemon.dataset.whole import noted_number
+from fastwire_daemon.dataset.storage.base import NewFile
+from fastwire_daemon.dataset.storage.disk import DISK_FULL
+from fastwire_daemon.dataset.storage.folder import FolderStorage
+from fastwire_daemon.dataset.storage.patience import Patience
 
 from .reader import Reader, Writer
 from .run import SCENARIOS, Scenario

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastwire_daemon.dataset.bucket import StoreAwayError
 from fastwire_daemon.dataset.identity import Identity
-from fastwire_daemon.dataset.log import STAGING
-from fastwire_daemon.dataset.objects import ObjectStorage
+from fastwire_daemon.dataset.log.entry import STAGING
+from fastwire_daemon.dataset.storage.bucket import StoreAwayError
+from fastwire_daemon.dataset.storage.store import ObjectStorage
 
 from .reader import Reader, Writer
 from .run import STORE_SCENARIOS, Scenario

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.storage.disk import Disk
 
 __all__ = ["Choices", "File", "Folder", "Node", "Process", "SimDisk", "World"]
 

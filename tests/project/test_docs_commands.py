@@ -76,7 +76,7 @@ def test_what_a_page_shows_works(page: Path, folder: Path) -> None:
         if named := re.match(r" *# (\S+\.toml)\n", block):
             quiet = "" if "[daemon]" in block else '[daemon]\nhttp = ""\n'
             (folder / named[1]).write_text(moved(quiet + block), encoding="utf-8")
-    script = ["set -eo pipefail", "trap 'kill $(jobs -p)' EXIT"]
+    script = ["set -eo pipefail", "trap 'jobs -p | xargs -r kill' EXIT"]
     for how, block in blocks(page, "sh"):
         if how not in ELSEWHERE:
             # The default ports of the embedded brokers stand nowhere.

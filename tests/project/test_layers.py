@@ -70,13 +70,13 @@ ENTRY_POINTS = {"client", "pulsar"}
 ONLY_IN = {
     "pyarrow": {
         "encoders",
-        "dataset.content",
-        "dataset.delta",
-        "dataset.icebergworker",
+        "dataset.proof.content",
+        "dataset.tables.delta",
+        "dataset.tables.icebergworker",
         "dataset.levelvalues",
-        "dataset.statistics",
-        "dataset.diverted",
-        "dataset.verify",
+        "dataset.tables.statistics",
+        "dataset.log.deadletterfile",
+        "dataset.proof.verify",
         "sinks.dataset",
         "sinks.decodedstdout",
         "sinks.evolvingdecoder",
@@ -108,10 +108,10 @@ ONLY_IN = {
     },
     "aiohttp": {"service.http", "net.auth"},
     "prometheus_client": {"runtime.metrics"},
-    "obstore": {"dataset.bucket"},
-    "deltalake": {"dataset.delta"},
-    "pyiceberg": {"dataset.icebergfiles", "dataset.icebergworker"},
-    "botocore": {"net.auth.aws_msk_iam", "dataset.awsprofile", "dataset.lifecycle"},
+    "obstore": {"dataset.storage.bucket"},
+    "deltalake": {"dataset.tables.delta"},
+    "pyiceberg": {"dataset.tables.icebergfiles", "dataset.tables.icebergworker"},
+    "botocore": {"net.auth.aws_msk_iam", "dataset.storage.awsprofile", "dataset.storage.lifecycle"},
     "pydantic": {"config", *(f"systems.{name}.config" for name in SYSTEMS)},
     "typer": {"cli"},
     "rich": {"runtime.logs", "service.progress", "cli"},
@@ -357,6 +357,26 @@ def test_nothing_imports_in_a_circle() -> None:
         pytest.fail(" is imported by ".join(cycle.args[1]))
 
 
+def test_rooms_of_a_folder_import_in_one_direction() -> None:
+    """The folders inside a folder have floors, too: what they share lies in the folder itself, or in a lower one."""
+    modules = {source.module for source in ALL}
+    floors: dict[str, dict[str, set[str]]] = {}
+    for source in ALL:
+        for each in imports(source):
+            target = each.full if each.full in modules else each.module
+            here, there = source.module.split("."), target.split(".")
+            shared = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), 0)
+            if shared and target in modules and shared < min(len(here), len(there)) - 1:
+                rooms = floors.setdefault(".".join(here[:shared]), {})
+                rooms.setdefault(here[shared], set()).add(there[shared])
+    assert len(floors) >= 8
+    for folder, rooms in floors.items():
+        try:
+            TopologicalSorter(rooms).prepare()
+        except CycleError as cycle:
+            pytest.fail(f"{folder}: " + " is imported by ".join(cycle.args[1]))
+
+
 def test_imports_inside_the_daemon_are_relative() -> None:
     """The folder and the package have different names: only relative imports mean the same under both."""
     absolute = ("fastwire_daemon", "daemon", "conf")
@@ -417,8 +437,10 @@ def test_every_import_from_outside_is_declared() -> None:
     ours = sys.stdlib_module_names | PURE_C | {"fastwire", "fastwire_daemon", "libc"}
     running = [source for source in sources(".py", ".pyx") if unit(source.module) != "testing"]
     with_stores = [each for each in running if unit(each.module) != "spark"]
-    with_lake = [each for each in with_stores if not local(each.module).startswith("dataset.iceberg")]
-    with_sql = [each for each in with_lake if local(each.module) not in ("dataset.bucket", "dataset.delta")]
+    with_lake = [each for each in with_stores if not local(each.module).startswith("dataset.tables.iceberg")]
+    with_sql = [
+        each for each in with_lake if local(each.module) not in ("dataset.storage.bucket", "dataset.tables.delta")
+    ]
     with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "config.sqlworker")]
     always = [each for each in with_aws if local(each.module) not in ONLY_IN["botocore"]]
     for extra, inside_extra in (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bench.readme import FIGURES, README, SAVED, figures, renewed, summary
-from fastwire.pulsar.payload import Record, encode_batch_entry, encode_block_entry
+from fastwire.pulsar.format.payload import Record, encode_batch_entry, encode_block_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.support.source_pipe import until
 from tests.support.source_tree import ROOT

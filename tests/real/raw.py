@@ -19,7 +19,7 @@ import lz4.block
 import zstandard
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import PROTOCOL_VERSION, decode_command, encode_command
+from fastwire.pulsar.format.command import PROTOCOL_VERSION, decode_command, encode_command
 
 __all__ = ["Cursor", "RawProducer", "batch_payload", "compress", "read_cursor"]
 

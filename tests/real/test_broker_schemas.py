@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from pulsar.schema import AvroSchema, Integer, JsonSchema, ProtobufNativeSchema, Record, String
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.names.topic import parse_topic
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import quiet_client

@@ -13,7 +13,7 @@ import pulsar
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import broker_entry_metadata
+from fastwire.pulsar.format.payload import broker_entry_metadata
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.feed import PulsarFeed

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from fastwire.kafka.names import parse_bootstrap_url
-from fastwire.kafka.payload import Compression, Record
-from fastwire.kafka.producer import ProducerSettings
+from fastwire.kafka.producing.payload import Compression, Record
+from fastwire.kafka.producing.producer import ProducerSettings
 from fastwire.producer import BatchLimits
 from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
 from fastwire_daemon.systems.kafka.fence import fence

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.kafka.payload import encode_block_batch, encode_values
+from fastwire.kafka.producing.payload import encode_block_batch, encode_values
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import running
 from tests.brokers.apicurio import Apicurio

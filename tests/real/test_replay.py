@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
 from tests.brokers.tubemq import TubeMQBroker

@@ -9,11 +9,11 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.pulsar.pattern import parse_pattern
-from fastwire.pulsar.payload import Record
-from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.schema import wire_schema
+from fastwire.pulsar.format.payload import Record
+from fastwire.pulsar.names.pattern import parse_pattern
+from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.protocol.request import BrokerError
+from fastwire.pulsar.protocol.schema import wire_schema
 from fastwire_daemon.devbroker.pulsar.dispatch import key_slot
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
 from tests.brokers.pulsar import PulsarBroker

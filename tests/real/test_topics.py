@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.names.topic import parse_topic
 from fastwire_daemon.systems.pulsar.topics import Topics
-from fastwire_daemon.systems.stage import Stage
+from fastwire_daemon.systems.reading.stage import Stage
 from tests.brokers.admin import AdminError, PulsarAdmin
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fastwire_daemon.config import Config, parse_config
-from fastwire_daemon.dataset.report import VerifyReport
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.report import VerifyReport
+from fastwire_daemon.dataset.proof.verify import verify
 
 __all__ = ["Job"]
 

@@ -27,7 +27,7 @@ CLIENT = """
 import json, sys
 from pyspark.sql import SparkSession
 from tests.spark.session import started
-from fastwire_daemon.spark.source.register import FastwireSource
+from fastwire_daemon.spark.register import FastwireSource
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 given, folder = json.loads(sys.argv[2]), sys.argv[3]

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import pytest
 
-from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire.tank.bundle import encode_values
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
+from fastwire.tank.producing.bundle import encode_values
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.payload import Record as KafkaRecord
-from fastwire.kafka.payload import encode_batch
-from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire.tank.bundle import encode_values
+from fastwire.kafka.producing.payload import Record as KafkaRecord
+from fastwire.kafka.producing.payload import encode_batch
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
+from fastwire.tank.producing.bundle import encode_values
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
 from tests.spark.session import OLD_SETTINGS, said

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def session(spark: Any) -> Any:
-    from fastwire_daemon.spark.source.register import FastwireSource
+    from fastwire_daemon.spark.register import FastwireSource
 
     spark.dataSource.register(FastwireSource)
     return spark

@@ -33,7 +33,7 @@ NUMBER = "CAST(substring_index(CAST(value AS STRING), ':', 1) AS INT) AS number"
 
 @pytest.fixture
 def session(spark: Any) -> Any:
-    from fastwire_daemon.spark.source.register import FastwireSource
+    from fastwire_daemon.spark.register import FastwireSource
 
     spark.dataSource.register(FastwireSource)
     return spark

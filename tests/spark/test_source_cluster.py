@@ -34,7 +34,7 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.spark.session import SETTINGS
-from fastwire_daemon.spark.source.register import FastwireSource
+from fastwire_daemon.spark.register import FastwireSource
 
 builder = SparkSession.builder.master(sys.argv[1])
 for key, value in (SETTINGS | {"spark.executor.memory": "600m", "spark.task.maxFailures": "8"}).items():

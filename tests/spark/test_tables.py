@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from fastwire_daemon.config import ConfigError, parse_config
-from fastwire_daemon.dataset.bucket import Bucket, open_bucket
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.bucket import Bucket, open_bucket
 from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.spark.job.run import run_jobs
 from tests.spark.jobs import Job

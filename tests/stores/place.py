@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow.fs
 
-from fastwire_daemon.dataset.bucket import Bucket, open_bucket
+from fastwire_daemon.dataset.storage.bucket import Bucket, open_bucket
 from tests.real.daemon import Job, verify
 from tests.stores.reading import s3_files
 from tests.stores.servers import BUCKET, KEY, REGION, SECRET, Azurite

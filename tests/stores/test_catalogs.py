@@ -16,7 +16,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.crash.scene import Scene
 from tests.real.daemon import verify as verify_by_command

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.runtime.errors import Superseded
 from tests.stores.place import AzurePlace, BucketPlace
 from tests.stores.proxy import FAULTS, InTurn, StoreProxy

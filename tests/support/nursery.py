@@ -28,7 +28,7 @@ __all__ = ["Forked", "Nursery", "shared"]
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
-DAEMON = ("service", "sinks.dataset", "encoders.parquet", "systems", "cli.stores", "dataset.verify")
+DAEMON = ("service", "sinks.dataset", "encoders.parquet", "systems", "cli.stores", "dataset.proof.verify")
 CONFIG = """
 [pipelines.p.source]
 url = "{system}://127.0.0.1:1"

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import Stop
 from fastwire.position import Coverage, Log, Position, Span
-from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.pipeline.pipeline import Pipeline
 from fastwire_daemon.pipeline.roll import RollPolicy

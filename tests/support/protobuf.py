@@ -16,8 +16,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import strategies as st
 
 from fastwire.decode.program import BadRecord
-from fastwire.decode.protobuf import compile_protobuf
-from fastwire.decode.protowalk import REASONS, ProtobufDecoder
+from fastwire.decode.protobuf.schema import compile_protobuf
+from fastwire.decode.protobuf.walk import REASONS, ProtobufDecoder
 from fastwire.wire.pool import Pool
 
 __all__ = [

@@ -10,11 +10,11 @@ from crc32c import crc32c
 
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire_daemon.dataset.bucket import Bucket
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.disk import Disk
-from fastwire_daemon.dataset.log import LogEntry, entry_name
+from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.staging import StagedFile
+from fastwire_daemon.dataset.storage.bucket import Bucket
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.writer import DatasetWriter
 
 LEDGER = 7

@@ -7,7 +7,7 @@ from urllib.request import Request, urlopen
 
 from moto.server import ThreadedMotoServer
 
-from fastwire_daemon.dataset.bucket import Bucket, open_bucket
+from fastwire_daemon.dataset.storage.bucket import Bucket, open_bucket
 
 __all__ = ["Settings", "new_bucket", "s3_server"]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
 from fastwire.position import Coverage, Log, Position
+from fastwire.pulsar.format.payload import Compression, Entry, Record, encode_batch_entry
 from fastwire.pulsar.grammar import GRAMMAR as PULSAR
-from fastwire.pulsar.pattern import parse_pattern
-from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
-from fastwire.pulsar.topic import parse_service_url, parse_topic
+from fastwire.pulsar.names.pattern import parse_pattern
+from fastwire.pulsar.names.topic import parse_service_url, parse_topic
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.base import DevBroker

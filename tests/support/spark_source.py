@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from fastwire.position import Position
+from fastwire.pulsar.names.topic import parse_service_url
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.spark.source.connections import Connections
 from fastwire_daemon.spark.source.options import Options, parse_options

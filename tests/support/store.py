@@ -5,7 +5,7 @@ from pathlib import Path
 
 from obstore.store import LocalStore
 
-from fastwire_daemon.dataset.bucket import Bucket, StoreAwayError, Upload
+from fastwire_daemon.dataset.storage.bucket import Bucket, StoreAwayError, Upload
 
 __all__ = ["LocalBucket"]
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from fastwire.position import Coverage
-from fastwire_daemon.dataset.bucket import Bucket
-from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.staging import StagedFile
+from fastwire_daemon.dataset.storage.bucket import Bucket
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.support import rolls
 from tests.support.source_tree import ROOT

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import decode_command, encode_command
+from fastwire.pulsar.format.command import decode_command, encode_command
 
 __all__ = ["Proxy"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.metadata import topic_id_text
+from fastwire.kafka.protocol.metadata import topic_id_text
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.position import PULSAR_EARLIEST

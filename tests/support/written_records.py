@@ -2,8 +2,8 @@
 
 import pulsar
 
-from fastwire.pulsar.batcher import BatchLimits
-from fastwire.pulsar.payload import Compression, Record
+from fastwire.pulsar.format.payload import Compression, Record
+from fastwire.pulsar.producing.batcher import BatchLimits
 
 __all__ = ["assert_read", "records"]
 

@@ -46,7 +46,7 @@ def run(
     _require_pipelines(loaded, pipeline)
     configure(level="debug" if verbose else log_level)
     from ...service.service import run_service
-    from ..checks import refusals
+    from ..check.checks import refusals
 
     code = run_service(loaded, pipelines=pipeline, until_end=until_end, max_records=max_records, refusals=refusals)
     raise typer.Exit(code)

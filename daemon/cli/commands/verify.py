@@ -22,7 +22,7 @@ def verify(
     config: StoreAccess = None,
 ) -> None:
     """Prove from the files and the log of a dataset that it holds every record once. Exit code 1: it does not."""
-    from ...dataset.verify import verify as verify_dataset
+    from ...dataset.proof.verify import verify as verify_dataset
     from ..printed import show_report
     from ..stores import bucket_at, catalog_at
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fastwire.kafka.connection import Key
+from fastwire.kafka.protocol.connection import Key
 
 from . import coordinator, fetch, metadata, producers, transactions
 from .cluster import Cluster

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fastwire.kafka.message import Body
+from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import TopicIdPartition, TopicPartition
-from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
+from fastwire.kafka.producing.payload import Compression, encode_block_batch, encode_values
 from fastwire.position import Position
 
 from ...runtime.clock import now_ms

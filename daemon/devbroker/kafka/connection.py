@@ -6,9 +6,9 @@ A Fetch that waits for records delays all requests behind it on its connection, 
 from collections.abc import Callable, Mapping
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body, encode_response
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body, encode_response
+from fastwire.kafka.protocol.connection import Key
 
 from ..server import Connection
 from .cluster import Cluster

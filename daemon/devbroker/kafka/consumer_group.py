@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import TopicPartition
 
 from ..base import RefusedError

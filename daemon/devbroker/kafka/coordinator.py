@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body
 
 from ..base import RefusedError
 from .connection import KafkaConnection

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body
 
 from ..base import RefusedError
 from .cluster import Cluster, FetchedPartition, FetchSession

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body
 
 from ..base import RefusedError
 from ..delayed import Timer

@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import Code
-from fastwire.kafka.sasl import LEAST_ITERATIONS, Scram
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.protocol.connection import Key
+from fastwire.kafka.protocol.sasl import LEAST_ITERATIONS, Scram
 
 __all__ = ["MECHANISMS", "Login", "LoginRefusedError", "Users"]
 

@@ -1,7 +1,7 @@
 """Requests about nodes and topics: ApiVersions, Metadata, CreateTopics, DeleteTopics (spec: kafka 4, 5.1)."""
 
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import parse_topic
 
 from ..base import RefusedError

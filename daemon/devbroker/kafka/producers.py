@@ -1,9 +1,9 @@
 """Requests of producers: Produce and InitProducerId, checked as by a real broker (spec: kafka 14)."""
 
 from fastwire.errors import CorruptEntryError
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
-from fastwire.kafka.payload import split_batches
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body
+from fastwire.kafka.producing.payload import split_batches
 
 from ...runtime.clock import now_ms
 from ..base import RefusedError

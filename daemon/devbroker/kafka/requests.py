@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from fastwire.kafka.connection import Key
-from fastwire.kafka.message import Api, Body, decode_request
+from fastwire.kafka.format.message import Api, Body, decode_request
+from fastwire.kafka.protocol.connection import Key
 
 __all__ = ["RELEASES", "Request", "Versions", "versions_of"]
 

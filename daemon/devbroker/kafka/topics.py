@@ -3,8 +3,8 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from fastwire.kafka.error import Code
-from fastwire.kafka.payload import MAX_SEQUENCE, BatchHead, place_batch, split_batches
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.producing.payload import MAX_SEQUENCE, BatchHead, place_batch, split_batches
 
 from ..base import RefusedError
 from ..topiclog import TopicLog

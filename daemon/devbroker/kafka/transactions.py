@@ -2,9 +2,9 @@
 
 from struct import pack
 
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
-from fastwire.kafka.payload import ABORTED, encode_block_batch, encode_values
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body
+from fastwire.kafka.producing.payload import ABORTED, encode_block_batch, encode_values
 
 from ...runtime.clock import now_ms
 from ..base import RefusedError

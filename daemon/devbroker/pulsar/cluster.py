@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Compression, Entry, encode_block_entry, encode_values
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.format.payload import Compression, Entry, encode_block_entry, encode_values
+from fastwire.pulsar.names.topic import parse_topic
 
 from ...runtime.clock import now_ms
 from ..base import DevBroker, Faults, RefusedError

@@ -10,8 +10,8 @@ from typing import Any
 
 from fastwire.errors import ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, decode_command, encode_command
-from fastwire.pulsar.payload import encode_broker_entry_metadata
+from fastwire.pulsar.format.command import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, decode_command, encode_command
+from fastwire.pulsar.format.payload import encode_broker_entry_metadata
 
 from ..base import RefusedError
 from ..delayed import Timer

@@ -2,7 +2,7 @@
 
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import split_payload
+from fastwire.pulsar.format.payload import split_payload
 
 from ..base import RefusedError
 from .connection import NO_REQUEST, PulsarConnection

@@ -8,8 +8,8 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from fastwire.errors import CorruptEntryError
-from fastwire.pulsar.payload import split_payload
-from fastwire.pulsar.router import murmur3_32
+from fastwire.pulsar.format.payload import split_payload
+from fastwire.pulsar.producing.router import murmur3_32
 
 from .cursor import Cursor
 

@@ -4,7 +4,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable
 
-from fastwire.pulsar.topic import partition_index
+from fastwire.pulsar.names.topic import partition_index
 
 from ..topiclog import TopicLog
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.namespace import topics_hash
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.names.namespace import topics_hash
+from fastwire.pulsar.names.topic import parse_topic
 
 from ..base import RefusedError
 from .cluster import Cluster

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Entry
-from fastwire.pulsar.topic import Topic, parse_topic
+from fastwire.pulsar.format.payload import Entry
+from fastwire.pulsar.names.topic import Topic, parse_topic
 
 from ...runtime.clock import now_ms
 from ..base import RefusedError
@@ -124,7 +124,7 @@ class StoredTopic:
         return self.log.ledgers.position(index)
 
     def append_entry(self, entry: Entry) -> tuple[int, int]:
-        """Store an entry that was built with ``fastwire.pulsar.payload``."""
+        """Store an entry that was built with ``fastwire.pulsar.format.payload``."""
         return self.append(entry.body, entry.messages, entry.publish_time)
 
     def subscribe(self, request: pb.CommandSubscribe) -> Subscription:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fastwire.tank.message import MessageType
+from fastwire.tank.format.message import MessageType
 
 from . import consume, metadata, producers
 from .cluster import Cluster

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fastwire.position import Position
-from fastwire.tank.bundle import Message, encode_bundle
-from fastwire.tank.error import PartitionStatus, ProduceCode
-from fastwire.tank.message import Address
+from fastwire.tank.format.error import PartitionStatus, ProduceCode
+from fastwire.tank.format.message import Address
+from fastwire.tank.producing.bundle import Message, encode_bundle
 
 from ...runtime.clock import now_ms
 from ..base import DevBroker, Faults

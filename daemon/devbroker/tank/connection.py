@@ -5,7 +5,7 @@ from struct import unpack_from
 from typing import Any
 
 from fastwire.errors import ProtocolError
-from fastwire.tank.message import FRAME_HEAD, MOST_REQUEST, PING, MessageType, encode_frame
+from fastwire.tank.format.message import FRAME_HEAD, MOST_REQUEST, PING, MessageType, encode_frame
 
 from ..delayed import Timer
 from ..server import Connection

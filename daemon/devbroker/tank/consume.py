@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fastwire.errors import ProtocolError
-from fastwire.tank.consume import END, ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
-from fastwire.tank.error import PartitionStatus
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tank.protocol.consume import END, ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
 
 from .connection import TankConnection
 from .topics import PartitionLog, StoredBundle

@@ -2,8 +2,8 @@
 
 import time
 
-from fastwire.tank.error import CreateCode, PartitionStatus, ReloadCode
-from fastwire.tank.message import (
+from fastwire.tank.format.error import CreateCode, PartitionStatus, ReloadCode
+from fastwire.tank.format.message import (
     CreateTopic,
     DiscoverPartitions,
     DiscoverTopics,

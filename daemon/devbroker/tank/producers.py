@@ -1,9 +1,9 @@
 """Requests of producers, with and without sequences of their own (spec: tank 7)."""
 
 from fastwire.errors import ProtocolError
-from fastwire.tank.error import ProduceCode
-from fastwire.tank.message import MessageType
-from fastwire.tank.produce import PartitionBundle, ProduceAnswer, ProduceRequest, ProduceResult
+from fastwire.tank.format.error import ProduceCode
+from fastwire.tank.format.message import MessageType
+from fastwire.tank.protocol.produce import PartitionBundle, ProduceAnswer, ProduceRequest, ProduceResult
 
 from ..base import RefusedError
 from .connection import TankConnection

@@ -4,8 +4,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from fastwire.errors import ProtocolError
-from fastwire.tank.bundle import BundleHead, Message, encode_bundle, read_head, read_messages
-from fastwire.tank.error import ProduceCode
+from fastwire.tank.format.error import ProduceCode
+from fastwire.tank.producing.bundle import BundleHead, Message, encode_bundle, read_head, read_messages
 from fastwire.wire.writer import encode_varint
 
 from ..base import RefusedError

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.membership import EventType
-from fastwire.tubemq.text import BrokerPartition
+from fastwire.tubemq.format.text import BrokerPartition
+from fastwire.tubemq.groups.membership import EventType
 
 __all__ = ["Group", "Member"]
 

@@ -6,7 +6,7 @@ from functools import partial
 from google.protobuf.message import Message
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.frame import Method, Service
+from fastwire.tubemq.format.frame import Method, Service
 
 from . import consume, members, producers
 from .cluster import Cluster

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from fastwire.position import Position
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.flow import NO_RULES, read_rules
-from fastwire.tubemq.frame import Method, Request
-from fastwire.tubemq.request import MSG_TYPE, encode_payload, payload_checksum
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.frame import Method, Request
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.protocol.request import MSG_TYPE, encode_payload, payload_checksum
+from fastwire.tubemq.reading.flow import NO_RULES, read_rules
 
 from ...runtime.clock import now_ms
 from ..base import DevBroker, Faults

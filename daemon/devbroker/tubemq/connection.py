@@ -6,8 +6,8 @@ from struct import unpack_from
 from google.protobuf.message import Message
 
 from fastwire.errors import ProtocolError
-from fastwire.tubemq.error import Refused
-from fastwire.tubemq.frame import (
+from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.frame import (
     MOST_BLOCKS,
     MOST_CONTENT,
     TOKEN,

@@ -4,10 +4,10 @@ from google.protobuf.message import Message
 
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.flow import DataLimit, minute_of_day
-from fastwire.tubemq.request import REGISTER, UNREGISTER
-from fastwire.tubemq.text import read_partition
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.format.text import read_partition
+from fastwire.tubemq.protocol.request import REGISTER, UNREGISTER
+from fastwire.tubemq.reading.flow import DataLimit, minute_of_day
 
 from ...runtime.clock import now_ms
 from ..base import RefusedError

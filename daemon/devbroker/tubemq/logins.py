@@ -3,8 +3,8 @@
 import hmac
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.credentials import signature
-from fastwire.tubemq.error import Code
+from fastwire.tubemq.format.credentials import signature
+from fastwire.tubemq.format.error import Code
 
 from ...runtime.clock import now_ms
 from ..base import RefusedError

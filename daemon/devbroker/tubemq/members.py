@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from google.protobuf.message import Message
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.credentials import UNDEFINED
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.text import read_subscription
+from fastwire.tubemq.format.credentials import UNDEFINED
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.format.text import read_subscription
 
 from ..base import RefusedError
 from .balance import Group, Member

@@ -3,8 +3,8 @@
 from google.protobuf.message import Message
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.request import payload_checksum
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.protocol.request import payload_checksum
 
 from ...runtime.clock import now_ms
 from ..base import RefusedError

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from fastwire.decode.avro import compile_avro
-from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.avro.schema import compile_avro
+from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.branches import numbered
-from fastwire.decode.descriptors import indexes_of, message_of
-from fastwire.decode.jsonwalk import JsonDecoder
+from fastwire.decode.json.walk import JsonDecoder
 from fastwire.decode.program import SchemaError as ProgramError
 from fastwire.decode.program import Step
-from fastwire.decode.protobuf import compile_protobuf
-from fastwire.decode.protowalk import ProtobufDecoder
+from fastwire.decode.protobuf.descriptors import indexes_of, message_of
+from fastwire.decode.protobuf.schema import compile_protobuf
+from fastwire.decode.protobuf.walk import ProtobufDecoder
 from fastwire.wire.pool import Pool
 
 from .schema import Decoded, Reader, SchemaError

@@ -8,10 +8,10 @@ from pyspark.errors import AnalysisException
 from fastwire.systems import row_of
 
 from ...config import ConfigError, Problem, SparkBrokers
+from ..register import FastwireSource
 from ..source.datasource import KNOWS_LIMITS
 from ..source.dialects import dialect_of
 from ..source.options import LANDED, parse_options
-from ..source.register import FastwireSource
 from ..source.rows import PLACE
 
 __all__ = ["read_brokers", "reader_options", "stream_brokers"]

@@ -16,10 +16,10 @@ from fastwire.position import Coverage, Log, Position, Span
 
 from ...config import SparkOutput
 from ...config.store import StoreUrl
-from ...dataset.bucket import Bucket
 from ...dataset.description import DatasetOptions
 from ...dataset.place import bucket_of
 from ...dataset.staging import ForeignFile
+from ...dataset.storage.bucket import Bucket
 from ...dataset.tableformat import EMPTY_TEXTS
 from ...dataset.tableschema import misfit, retyped
 from ...dataset.writer import DatasetWriter

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from fastwire.position import Coverage, Log, Position, Span, positions_of
 
 from ...dataset.description import DESCRIPTION, read_description
-from ...dataset.log import LogEntry, entry_name
+from ...dataset.log.entry import LogEntry, entry_name
 from ...dataset.place import storage_at
 from ...runtime.errors import ConfigurationRefused, DatasetError
 from ..source.offsets import Offsets, read_offsets

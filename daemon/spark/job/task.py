@@ -13,11 +13,11 @@ from crc32c import crc32c
 
 from fastwire.columns.schema import Column, Role
 
-from ...dataset.bucket import open_bucket
 from ...dataset.level import hive_directory
-from ...dataset.patience import Patience
 from ...dataset.staging import ForeignFile
-from ...dataset.upload import UploadedFile
+from ...dataset.storage.bucket import open_bucket
+from ...dataset.storage.patience import Patience
+from ...dataset.storage.upload import UploadedFile
 from ...encoders.base import EncoderOptions, parse_compression
 from ...encoders.gather import by_values
 from ...encoders.parquet import ParquetEncoder

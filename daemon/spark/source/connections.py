@@ -14,8 +14,8 @@ from fastwire.errors import FastwireError
 
 from ...net.endpoint import LinkLost
 from ...net.transport import Pause
-from ...systems.link import BrokerLink
-from ...systems.linkbook import TimedLinkBook
+from ...systems.links.link import BrokerLink
+from ...systems.links.linkbook import TimedLinkBook
 
 __all__ = ["POOL_BYTES", "Connections", "RangeBook"]
 

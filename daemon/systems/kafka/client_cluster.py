@@ -1,11 +1,11 @@
 """Cluster connections without consumers, for requests and for producers."""
 
-from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.protocol.fetch import FetchLimits
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ..brokerbook import BrokerKey
-from ..linkbook import TimedLinkBook
+from ..links.brokerbook import BrokerKey
+from ..links.linkbook import TimedLinkBook
 from .cluster import Cluster
 from .link import Link
 from .settings import ClientSettings

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.connection import Key
-from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.message import Body
-from fastwire.kafka.metadata import Metadata, Node
+from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import TopicPartition
-from fastwire.kafka.question import (
+from fastwire.kafka.protocol.connection import Key
+from fastwire.kafka.protocol.fetch import FetchLimits
+from fastwire.kafka.protocol.metadata import Metadata, Node
+from fastwire.kafka.protocol.question import (
     Offsets,
     ask_committed,
     ask_coordinator,
@@ -22,12 +22,12 @@ from fastwire.kafka.question import (
     read_epoch_end,
     read_offsets,
 )
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ...runtime.logs import get_logger
 from ...runtime.shared import shared
-from ..brokerbook import Address, BrokerBook, BrokerKey, Purpose
+from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from .link import Link, LinkOwner
 from .replica import ReplicaChoice
 from .settings import ClientSettings

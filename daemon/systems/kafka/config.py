@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fastwire.kafka.assignor import Assignor
-from fastwire.kafka.sasl import check_extension
+from fastwire.kafka.groups.assignor import Assignor
+from fastwire.kafka.protocol.sasl import check_extension
 
 from ...config.access import AuthConfig
 from ...config.connection import Tell

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import RETRY, BrokerError, Code
+from fastwire.kafka.format.error import RETRY, BrokerError, Code
+from fastwire.kafka.protocol.connection import Key
 
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger

@@ -5,21 +5,21 @@ from typing import Any, Protocol
 
 from fastwire import __version__
 from fastwire.errors import FastwireError
-from fastwire.kafka.connection import Connection
-from fastwire.kafka.event import Event, LoginWanted, Throttled
-from fastwire.kafka.evidence import CorruptBatch
-from fastwire.kafka.fetch import Fetcher, FetchLimits
-from fastwire.kafka.message import Body
-from fastwire.kafka.response import Fetched
-from fastwire.kafka.sasl import Mechanism, SaslError
-from fastwire.kafka.scan import Scanner
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.format.message import Body
+from fastwire.kafka.protocol.connection import Connection
+from fastwire.kafka.protocol.event import Event, LoginWanted, Throttled
+from fastwire.kafka.protocol.fetch import Fetcher, FetchLimits
+from fastwire.kafka.protocol.sasl import Mechanism, SaslError
+from fastwire.kafka.reading.evidence import CorruptBatch
+from fastwire.kafka.reading.response import Fetched
+from fastwire.kafka.reading.scan import Scanner
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ...net.endpoint import LinkLost
-from ..brokerbook import Address
-from ..fetchlink import FetchLink, FetchOwner
-from ..link import scan_options
+from ..links.brokerbook import Address
+from ..links.fetchlink import FetchLink, FetchOwner
+from ..links.link import scan_options
 from .settings import ClientSettings
 
 __all__ = ["Answer", "Link", "LinkOwner"]

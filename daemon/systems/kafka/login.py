@@ -2,7 +2,7 @@
 
 import secrets
 
-from fastwire.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
+from fastwire.kafka.protocol.sasl import Mechanism, OAuthBearer, Plain, Scram
 
 from ...net.auth import BasicCredentials, credentials
 from .config import KafkaAuthConfig

@@ -6,15 +6,15 @@ Exactly once and in order within a partition for as long as the object lives: ev
 import asyncio
 
 from fastwire.errors import FastwireError, UnsupportedError
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import REFRESH, BrokerError, Code
-from fastwire.kafka.partitioner import Partitioner
-from fastwire.kafka.payload import Compression, Record
-from fastwire.kafka.producer import Producer, ProducerSettings, Sending, weight
+from fastwire.kafka.format.error import REFRESH, BrokerError, Code
+from fastwire.kafka.producing.partitioner import Partitioner
+from fastwire.kafka.producing.payload import Compression, Record
+from fastwire.kafka.producing.producer import Producer, ProducerSettings, Sending, weight
+from fastwire.kafka.protocol.connection import Key
 
-from ..leaderwriter import OPEN_S, LeaderPart, LeaderWriter
-from ..topics import MISSING_S
-from ..topicwriter import PENDING_BYTES
+from ..producing.leaderwriter import OPEN_S, LeaderPart, LeaderWriter
+from ..producing.topicwriter import PENDING_BYTES
+from ..reading.topics import MISSING_S
 from .cluster import Cluster
 from .fence import fenced_name, identify
 from .link import Answer, Link

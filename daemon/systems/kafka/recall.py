@@ -7,8 +7,8 @@ from dataclasses import replace
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, Start, TopicChoice
-from ..clusterreader import ClusterReader
-from ..clusterrecall import ClusterRecall
+from ..reading.clusterreader import ClusterReader
+from ..reading.clusterrecall import ClusterRecall
 from ..recall import Recall
 from .client_cluster import ClientCluster
 from .fence import can_fence, fence

@@ -1,8 +1,8 @@
 """Classification of broker errors that a retry cannot cure (spec: kafka 16)."""
 
 from fastwire.errors import FastwireError, UnsupportedError
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.sasl import SaslError
+from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.protocol.sasl import SaslError
 
 from ...net.auth import AuthError
 from ...runtime.errors import ConfigurationRefused

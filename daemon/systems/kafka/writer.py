@@ -5,14 +5,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastwire.columns.routes import Routes
 from fastwire.columns.rows import Rows
-from fastwire.kafka.outgoing import RecordRoutes
-from fastwire.kafka.payload import Compression, Record
-from fastwire.kafka.producer import ProducerSettings
+from fastwire.kafka.producing.outgoing import RecordRoutes
+from fastwire.kafka.producing.payload import Compression, Record
+from fastwire.kafka.producing.producer import ProducerSettings
 from fastwire.producer import BatchLimits
 
 from ...config import Connection
 from ...runtime.clock import now_ms
-from ..leaderwriter import RecordWriter
+from ..producing.leaderwriter import RecordWriter
 from ..writer import Put, WriteOptions, codec_named, refuse_create
 from .client_cluster import ClientCluster
 from .fence import can_fence

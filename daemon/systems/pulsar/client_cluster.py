@@ -1,10 +1,10 @@
 """Cluster connections without consumers, for requests and for producers."""
 
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Address
+from fastwire.pulsar.names.topic import Address
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ..linkbook import TimedLinkBook
+from ..links.linkbook import TimedLinkBook
 from .cluster import Cluster
 from .link import Link
 from .settings import ClientSettings

@@ -7,15 +7,15 @@ from itertools import count
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.assembly import Assembly
-from fastwire.pulsar.completion import Completion
-from fastwire.pulsar.connection import Connection
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Address, ServiceUrl
+from fastwire.pulsar.names.topic import Address, ServiceUrl
+from fastwire.pulsar.protocol.completion import Completion
+from fastwire.pulsar.protocol.connection import Connection
+from fastwire.pulsar.reading.assembly import Assembly
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ...runtime.shared import shared
-from ..linkbook import LinkBook
+from ..links.linkbook import LinkBook
 from .link import Link, LinkOwner, Request
 from .link_context import LinkContext
 from .lookup import MOST_REDIRECTS, broker_address

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.encryption import DATA_KEY_BYTES, IV_BYTES, Decryptor, Encryptor
-from fastwire.pulsar.payload import Encrypt
+from fastwire.pulsar.format.payload import Encrypt
+from fastwire.pulsar.reading.encryption import DATA_KEY_BYTES, IV_BYTES, Decryptor, Encryptor
 
 __all__ = ["EntryEncryptor", "encrypt_again"]
 

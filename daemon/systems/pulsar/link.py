@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.assembly import Torn
-from fastwire.pulsar.connection import Connection
-from fastwire.pulsar.event import (
+from fastwire.pulsar.names.topic import Address
+from fastwire.pulsar.protocol.connection import Connection
+from fastwire.pulsar.protocol.event import (
     ActiveChanged,
     AuthChallenged,
     ChunkReady,
@@ -30,13 +30,13 @@ from fastwire.pulsar.event import (
     TopicMigrated,
     TopicsChanged,
 )
-from fastwire.pulsar.request import Kind
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.topic import Address
+from fastwire.pulsar.protocol.request import Kind
+from fastwire.pulsar.reading.assembly import Torn
+from fastwire.pulsar.reading.scan import Scanner
 
 from ...net.endpoint import RequestTimeout
 from ...runtime.clock import CLOCK
-from ..link import BrokerLink
+from ..links.link import BrokerLink
 from .link_context import LinkContext
 
 __all__ = ["ConsumerEvents", "Link", "LinkOwner", "ProducerEvents", "Request"]

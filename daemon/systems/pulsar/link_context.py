@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from fastwire import __version__
-from fastwire.pulsar.completion import Completion
-from fastwire.pulsar.connection import Connection
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.protocol.completion import Completion
+from fastwire.pulsar.protocol.connection import Connection
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from .settings import ClientSettings

@@ -2,7 +2,14 @@
 
 from collections.abc import Callable, Iterator
 
-from fastwire.pulsar.payload import Compression, Entry, Record, encode_block_entry, encode_single_entry, encode_values
+from fastwire.pulsar.format.payload import (
+    Compression,
+    Entry,
+    Record,
+    encode_block_entry,
+    encode_single_entry,
+    encode_values,
+)
 
 from ..load import Load
 

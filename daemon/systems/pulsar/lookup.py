@@ -2,7 +2,7 @@
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.topic import Address, parse_address
+from fastwire.pulsar.names.topic import Address, parse_address
 
 from ...runtime.errors import ConfigurationRefused
 

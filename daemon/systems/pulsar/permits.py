@@ -1,8 +1,8 @@
 """Take over the broker's count of permits where damage or the broker itself has made ours wrong."""
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import ConsumerMachine
-from fastwire.pulsar.request import available_permits
+from fastwire.pulsar.protocol.consumer import ConsumerMachine
+from fastwire.pulsar.protocol.request import available_permits
 
 from ...runtime.logs import get_logger
 from .link import Link

@@ -10,21 +10,21 @@ from fastwire.columns.routes import Routes
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import weight
-from fastwire.pulsar.event import ProducerClosed, ProducerMigrated, Reply, SendConfirmed, SendRefused
-from fastwire.pulsar.payload import Entry, Record
-from fastwire.pulsar.producer import Outcome, Phase, Producer, ProducerSettings
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.router import Hashing, Router
-from fastwire.pulsar.server_error import Remedy
-from fastwire.pulsar.topic import ServiceUrl, Topic
+from fastwire.pulsar.format.payload import Entry, Record
+from fastwire.pulsar.format.server_error import Remedy
+from fastwire.pulsar.names.topic import ServiceUrl, Topic
+from fastwire.pulsar.producing.batcher import weight
+from fastwire.pulsar.producing.producer import Outcome, Phase, Producer, ProducerSettings
+from fastwire.pulsar.producing.router import Hashing, Router
+from fastwire.pulsar.protocol.event import ProducerClosed, ProducerMigrated, Reply, SendConfirmed, SendRefused
+from fastwire.pulsar.protocol.request import BrokerError
 
 from ...net.backoff import Backoff
 from ...net.endpoint import LinkLost, RequestTimeout, UnreachableError
 from ...runtime.clock import now_ms
 from ...runtime.logs import get_logger
 from ..produced import ProduceError
-from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
+from ..producing.topicwriter import PENDING_BYTES, Part, TopicWriter, failed
 from .cluster import Cluster
 from .link import Link
 from .refusal import is_for_good

@@ -9,12 +9,12 @@ from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
-from fastwire.pulsar.message_id import EARLIEST, MessageId
+from fastwire.pulsar.format.server_error import Remedy
+from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.server_error import Remedy
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.protocol.message_id import EARLIEST, MessageId
+from fastwire.pulsar.protocol.request import BrokerError
 from fastwire.wire.pool import Pool
 
 from ...net.backoff import Backoff

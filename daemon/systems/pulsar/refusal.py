@@ -1,8 +1,8 @@
 """Classification of broker errors that a retry cannot cure (spec: pulsar 21)."""
 
 from fastwire.errors import FastwireError, UnsupportedError
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.server_error import Remedy
+from fastwire.pulsar.format.server_error import Remedy
+from fastwire.pulsar.protocol.request import BrokerError
 
 from ...net.auth import AuthError
 from ...net.endpoint import LinkLost, RequestTimeout

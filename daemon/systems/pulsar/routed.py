@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 from fastwire.errors import FastwireError
-from fastwire.pulsar.connection import Connection
-from fastwire.pulsar.consumer import ConsumerMachine, Phase
-from fastwire.pulsar.event import ConsumerClosed, ProducerClosed, ProducerMigrated, Reply, TopicMigrated
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
+from fastwire.pulsar.names.topic import Address, ServiceUrl, parse_address
+from fastwire.pulsar.protocol.connection import Connection
+from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
+from fastwire.pulsar.protocol.event import ConsumerClosed, ProducerClosed, ProducerMigrated, Reply, TopicMigrated
+from fastwire.pulsar.protocol.request import BrokerError
 
 from ...net.endpoint import LinkLost
 from ...runtime.logs import get_logger

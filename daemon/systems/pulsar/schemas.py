@@ -6,12 +6,12 @@ from typing import Any
 
 from fastwire.errors import ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.request import BrokerError, Kind
-from fastwire.pulsar.schema import Schema, ask_schema, schema_of, split_key_value, version_number
-from fastwire.pulsar.topic import ServiceUrl, parse_topic
+from fastwire.pulsar.names.topic import ServiceUrl, parse_topic
+from fastwire.pulsar.protocol.request import BrokerError, Kind
+from fastwire.pulsar.protocol.schema import Schema, ask_schema, schema_of, split_key_value, version_number
 
 from ...runtime.shared import shared
-from ..cell import cell_bytes
+from ..producing.cell import cell_bytes
 from .cluster import Cluster
 
 __all__ = ["Schemas"]

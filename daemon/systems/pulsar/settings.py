@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.completion import OnFailure
-from fastwire.pulsar.pattern import TopicPattern
-from fastwire.pulsar.payload import Encrypt
-from fastwire.pulsar.schema import wire_schema
-from fastwire.pulsar.topic import ServiceUrl
+from fastwire.pulsar.format.payload import Encrypt
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import ServiceUrl
+from fastwire.pulsar.protocol.completion import OnFailure
+from fastwire.pulsar.protocol.schema import wire_schema
 
 from ...config import ConfigError, Connection, Problem, TopicChoice
 from ...config.secretpath import shown_path
@@ -21,7 +21,7 @@ from .config import EncryptionConfig, PulsarConnection, SchemaConfig
 from .login import login
 
 if TYPE_CHECKING:
-    from fastwire.pulsar.encryption import Decryptor
+    from fastwire.pulsar.reading.encryption import Decryptor
 
 __all__ = [
     "WIRE_TYPES",
@@ -127,7 +127,7 @@ def decryptor(encryption: EncryptionConfig) -> "Decryptor | None":
     """Return the decryption of entries; None without a key. Raises ConfigError for files without a valid key."""
     if not encryption.private_keys:
         return None
-    from fastwire.pulsar.encryption import Decryptor
+    from fastwire.pulsar.reading.encryption import Decryptor
 
     found: dict[str, bytes] = {}
     problems = []

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 
 from fastwire.pulsar.grammar import GRAMMAR
-from fastwire.pulsar.message_id import MessageId
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.names.topic import parse_topic
+from fastwire.pulsar.protocol.message_id import MessageId
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice, parse_start

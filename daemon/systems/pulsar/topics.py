@@ -7,11 +7,11 @@ from itertools import count
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.event import Reply, TopicsChanged
-from fastwire.pulsar.namespace import list_topics, topics_hash, watch
-from fastwire.pulsar.pattern import TopicPattern
-from fastwire.pulsar.request import BrokerError, Kind
-from fastwire.pulsar.topic import ServiceUrl, Topic
+from fastwire.pulsar.names.namespace import list_topics, topics_hash, watch
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import ServiceUrl, Topic
+from fastwire.pulsar.protocol.event import Reply, TopicsChanged
+from fastwire.pulsar.protocol.request import BrokerError, Kind
 
 from ...runtime.logs import get_logger
 from .cluster import Cluster

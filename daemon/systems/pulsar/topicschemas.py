@@ -8,8 +8,8 @@ from dataclasses import replace
 from weakref import WeakSet
 
 from fastwire.errors import FastwireError, ProtocolError
-from fastwire.pulsar.schema import Schema, split_key_value
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.names.topic import parse_topic
+from fastwire.pulsar.protocol.schema import Schema, split_key_value
 
 from ...config import Connection
 from ...net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError

@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
 from fastwire.columns.rows import Rows
-from fastwire.pulsar.batcher import Batching, BatchLimits
-from fastwire.pulsar.outgoing import MessageRoutes
-from fastwire.pulsar.payload import Compression, Record
-from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.router import Hashing, Router
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.format.payload import Compression, Record
+from fastwire.pulsar.names.topic import parse_topic
+from fastwire.pulsar.producing.batcher import Batching, BatchLimits
+from fastwire.pulsar.producing.outgoing import MessageRoutes
+from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.producing.router import Hashing, Router
 
 from ...config import Connection
 from ...runtime.clock import now_ms

@@ -1,10 +1,10 @@
 """Cluster connections without a source, for requests and for producers."""
 
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ..brokerbook import BrokerKey
-from ..linkbook import TimedLinkBook
+from ..links.brokerbook import BrokerKey
+from ..links.linkbook import TimedLinkBook
 from .cluster import Cluster
 from .link import Link
 from .settings import ClientSettings

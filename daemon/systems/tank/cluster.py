@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastwire.errors import FastwireError, ProtocolError
-from fastwire.tank.error import BrokerError, CreateCode, PartitionStatus
-from fastwire.tank.fetch import FetchLimits
-from fastwire.tank.message import (
+from fastwire.tank.format.error import BrokerError, CreateCode, PartitionStatus
+from fastwire.tank.format.message import (
     CreateTopic,
     DiscoverPartitions,
     DiscoverTopics,
@@ -15,12 +14,13 @@ from fastwire.tank.message import (
     PartitionRange,
     PartitionRanges,
 )
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.protocol.fetch import FetchLimits
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ...runtime.logs import get_logger
 from ...runtime.shared import shared
-from ..brokerbook import Address, BrokerBook, BrokerKey, Purpose
+from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 

@@ -3,19 +3,19 @@
 import asyncio
 from typing import Protocol, TypeVar
 
-from fastwire.tank.connection import Connection, Request
-from fastwire.tank.consume import ConsumeRequest
-from fastwire.tank.event import Answer, Event
-from fastwire.tank.fetch import Fetcher, FetchLimits
-from fastwire.tank.message import MessageType
-from fastwire.tank.response import Fetched, Planned
-from fastwire.tank.scan import CorruptBundle, Scanner
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.format.message import MessageType
+from fastwire.tank.protocol.connection import Connection, Request
+from fastwire.tank.protocol.consume import ConsumeRequest
+from fastwire.tank.protocol.event import Answer, Event
+from fastwire.tank.protocol.fetch import Fetcher, FetchLimits
+from fastwire.tank.reading.response import Fetched, Planned
+from fastwire.tank.reading.scan import CorruptBundle, Scanner
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ..brokerbook import Address
-from ..fetchlink import FetchLink, FetchOwner
-from ..link import scan_options
+from ..links.brokerbook import Address
+from ..links.fetchlink import FetchLink, FetchOwner
+from ..links.link import scan_options
 from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "Question"]
@@ -27,7 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Question(Protocol[T_co]):
-    """A request of ``fastwire.tank.message``, of which the class of the answer is known."""
+    """A request of ``fastwire.tank.format.message``, of which the class of the answer is known."""
 
     @property
     def kind(self) -> MessageType:

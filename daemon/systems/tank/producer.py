@@ -1,22 +1,22 @@
 """Producer for one topic: sends to the partition leaders and reports the outcome of each message (spec: tank 7).
 
 In order within a partition. While no other producer writes to a partition, each message is stored once, also over lost
-connections (``fastwire.tank.producer``).
+connections (``fastwire.tank.producing.producer``).
 """
 
 import asyncio
 
 from fastwire.errors import FastwireError
-from fastwire.tank.bundle import Message
-from fastwire.tank.error import BrokerError, PartitionStatus, ProduceCode
-from fastwire.tank.event import Answer
-from fastwire.tank.partitioner import Partitioner
-from fastwire.tank.produce import ProduceAnswer, ProduceRequest
-from fastwire.tank.producer import Producer, ProducerSettings, weight
+from fastwire.tank.format.error import BrokerError, PartitionStatus, ProduceCode
+from fastwire.tank.producing.bundle import Message
+from fastwire.tank.producing.partitioner import Partitioner
+from fastwire.tank.producing.producer import Producer, ProducerSettings, weight
+from fastwire.tank.protocol.event import Answer
+from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
 
 from ...runtime.logs import get_logger
-from ..leaderwriter import OPEN_S, LeaderPart, LeaderWriter
-from ..topicwriter import PENDING_BYTES
+from ..producing.leaderwriter import OPEN_S, LeaderPart, LeaderWriter
+from ..producing.topicwriter import PENDING_BYTES
 from .cluster import Cluster
 from .refusal import is_for_good
 

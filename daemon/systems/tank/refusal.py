@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from fastwire.errors import FastwireError, UnsupportedError
-from fastwire.tank.error import BrokerError, CreateCode, ProduceCode
+from fastwire.tank.format.error import BrokerError, CreateCode, ProduceCode
 
 from ...runtime.errors import ConfigurationRefused
 

@@ -5,8 +5,8 @@ from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import MakeSource
-from ..clusterreader import ClusterReader, ClusterSystem
-from ..offsets import start_at_offsets
+from ..reading.clusterreader import ClusterReader, ClusterSystem
+from ..reading.offsets import start_at_offsets
 from .config import NO_TIME
 
 __all__ = ["SYSTEM"]

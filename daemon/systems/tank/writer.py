@@ -6,13 +6,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastwire.columns.routes import Routes
 from fastwire.columns.rows import Rows
 from fastwire.producer import BatchLimits
-from fastwire.tank.bundle import Message, encode_time
-from fastwire.tank.outgoing import MessageRoutes
-from fastwire.tank.producer import ProducerSettings
+from fastwire.tank.producing.bundle import Message, encode_time
+from fastwire.tank.producing.outgoing import MessageRoutes
+from fastwire.tank.producing.producer import ProducerSettings
 
 from ...config import Connection
 from ...runtime.clock import now_ms
-from ..leaderwriter import RecordWriter
+from ..producing.leaderwriter import RecordWriter
 from ..writer import Put, WriteOptions
 from .client_cluster import ClientCluster
 from .producer import TopicProducer

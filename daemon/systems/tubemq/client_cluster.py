@@ -1,11 +1,11 @@
 """Cluster connections without a source, for producers."""
 
-from fastwire.tubemq.fetched import CorruptMessage, Fetched
-from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched
+from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ..brokerbook import BrokerKey
-from ..linkbook import TimedLinkBook
+from ..links.brokerbook import BrokerKey
+from ..links.linkbook import TimedLinkBook
 from .cluster import Cluster
 from .link import Link, RefusedError
 from .settings import ClientSettings

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from fastwire.tubemq.slot import SlotTable
-from fastwire.tubemq.text import Broker
+from fastwire.tubemq.format.text import Broker
+from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ..brokerbook import Address, BrokerBook, BrokerKey, Purpose
+from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 

@@ -8,10 +8,10 @@ from google.protobuf.message import Message
 
 from fastwire.errors import FastwireError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import BrokerError, Code
-from fastwire.tubemq.master import ClientSettings as ProducerSettings
-from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.text import BrokerPartition
+from fastwire.tubemq.format.error import BrokerError, Code
+from fastwire.tubemq.format.text import BrokerPartition
+from fastwire.tubemq.groups.master import ClientSettings as ProducerSettings
+from fastwire.tubemq.producing.producer import Producer
 
 from .cluster import Cluster
 from .link import Link, RefusedError

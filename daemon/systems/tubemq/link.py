@@ -8,17 +8,17 @@ from google.protobuf.message import Message
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
-from fastwire.tubemq.connection import Connection
-from fastwire.tubemq.error import Refused
-from fastwire.tubemq.event import ChunkReady, CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
-from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
-from fastwire.tubemq.frame import Answer, Method
-from fastwire.tubemq.scan import Scanner
-from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.frame import Answer, Method
+from fastwire.tubemq.protocol.connection import Connection
+from fastwire.tubemq.protocol.event import ChunkReady, CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
+from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, Planned
+from fastwire.tubemq.reading.scan import Scanner
+from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ..brokerbook import Address
-from ..link import BrokerLink, scan_options
+from ..links.brokerbook import Address
+from ..links.link import BrokerLink, scan_options
 from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "RefusedError"]

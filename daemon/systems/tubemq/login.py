@@ -4,7 +4,7 @@ import time
 from secrets import randbits
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.credentials import Credentials
+from fastwire.tubemq.format.credentials import Credentials
 
 from ...config import AuthConfig
 from ...net.auth import BasicCredentials, credentials

@@ -11,20 +11,20 @@ from google.protobuf.message import Message
 
 from fastwire.errors import FastwireError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import BrokerError, Refused
-from fastwire.tubemq.frame import Answer, Method
-from fastwire.tubemq.master import ClientSettings as ProducerSettings
-from fastwire.tubemq.master import State
-from fastwire.tubemq.outbox import Outbox, OutgoingMessage, Sending, Stored
-from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.text import Broker
+from fastwire.tubemq.format.error import BrokerError, Refused
+from fastwire.tubemq.format.frame import Answer, Method
+from fastwire.tubemq.format.text import Broker
+from fastwire.tubemq.groups.master import ClientSettings as ProducerSettings
+from fastwire.tubemq.groups.master import State
+from fastwire.tubemq.producing.outbox import Outbox, OutgoingMessage, Sending, Stored
+from fastwire.tubemq.producing.producer import Producer
 
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger
 from ...runtime.tasks import on_failure, wait_for_set
-from ..leaderwriter import OPEN_S
 from ..produced import ProduceError
-from ..topicwriter import PENDING_BYTES, Part, PendingWriter, failed
+from ..producing.leaderwriter import OPEN_S
+from ..producing.topicwriter import PENDING_BYTES, Part, PendingWriter, failed
 from .cluster import Cluster
 from .link import Link
 from .session import Session

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ..clusterrecall import ClusterRecall
+from ..reading.clusterrecall import ClusterRecall
 
 __all__ = ["TubeMQRecall"]
 

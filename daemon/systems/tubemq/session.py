@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from fastwire.errors import FastwireError, ProtocolError
-from fastwire.tubemq.error import BrokerError
-from fastwire.tubemq.master import MasterClient
+from fastwire.tubemq.format.error import BrokerError
+from fastwire.tubemq.groups.master import MasterClient
 
 from ...runtime.logs import get_logger
 from ...runtime.tasks import wait_for_set

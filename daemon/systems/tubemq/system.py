@@ -5,7 +5,7 @@ from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import MakeSource
-from ..clusterreader import ClusterReader, ClusterSystem
+from ..reading.clusterreader import ClusterReader, ClusterSystem
 from ..recall import Recall
 from .config import NO_TIME, TubeMQSourceConfig
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastwire.columns.rows import Rows
-from fastwire.tubemq.outbox import OutgoingMessage
-from fastwire.tubemq.request import MSG_TIME, message_time
+from fastwire.tubemq.producing.outbox import OutgoingMessage
+from fastwire.tubemq.protocol.request import MSG_TIME, message_time
 
 from ...config import Connection
 from ..load import Load

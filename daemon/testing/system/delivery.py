@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from ...dataset.verify import verify
+from ...dataset.proof.verify import verify
 from ...sinks.base import Superseded
 from ...sinks.registry import build_sink
 from .scene import OPEN, TOPIC, MemorySink, Row, Run, Scene

@@ -12,8 +12,8 @@ from deltalake import write_deltalake
 
 from fastwire.position import Log, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire_daemon.cli import connect
-from fastwire_daemon.cli.checks import CheckResult
+from fastwire_daemon.cli.check import connect
+from fastwire_daemon.cli.check.checks import CheckResult
 from fastwire_daemon.config import load_config
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker

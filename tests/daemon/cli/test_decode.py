@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.kafka.payload import Record, encode_block_batch, encode_records, encode_values
+from fastwire.kafka.producing.payload import Record, encode_block_batch, encode_records, encode_values
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import encode_block_entry
-from fastwire.pulsar.payload import encode_values as encode_pulsar
+from fastwire.pulsar.format.payload import encode_block_entry
+from fastwire.pulsar.format.payload import encode_values as encode_pulsar
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.support.avro import encode

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.cli.input import parse_json, parse_line
+from fastwire_daemon.cli.produce.input import parse_json, parse_line
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.systems.writer import Put
 from tests.daemon.systems.pulsar.test_producer import NoReceipts, read

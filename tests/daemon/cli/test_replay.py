@@ -12,11 +12,11 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
-from fastwire_daemon.cli import replay as replaying
-from fastwire_daemon.cli.replay import PROPERTY, LetterReplay, Replayed
-from fastwire_daemon.dataset.bucket import Bucket
-from fastwire_daemon.dataset.replay import Replay
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.cli.dead import replay as replaying
+from fastwire_daemon.cli.dead.replay import PROPERTY, LetterReplay, Replayed
+from fastwire_daemon.dataset.deadletters.replay import Replay
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.systems.produced import Produced, ProduceError
 from fastwire_daemon.systems.recall import RecordsGone
 from fastwire_daemon.systems.writer import Put

@@ -132,7 +132,7 @@ def test_check_looks_at_the_schema(
 
 
 def test_check_of_the_machine(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire_daemon.cli.checks.find_spec", lambda name: None)
+    monkeypatch.setattr("fastwire_daemon.cli.check.checks.find_spec", lambda name: None)
     code, out, _ = run("check", config, "--connect")
     assert code == 1
     assert "  spark    FAILED: missing: pyspark, pandas" in out

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Record, encode_single_entry
+from fastwire.pulsar.format.payload import Record, encode_single_entry
 from fastwire_daemon.config import Secured
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
@@ -204,7 +204,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Secured]:
         asked.append(connection)
         return 0
 
-    monkeypatch.setattr("fastwire_daemon.cli.tail.tail", tail)
+    monkeypatch.setattr("fastwire_daemon.cli.tail.tail.tail", tail)
     return asked
 
 

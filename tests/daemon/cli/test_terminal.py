@@ -9,7 +9,7 @@ import pytest
 
 import fastwire_daemon.cli
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire_daemon.dataset.report import VerifyReport
+from fastwire_daemon.dataset.proof.report import VerifyReport
 from fastwire_daemon.sinks.stdout import StdoutSink
 from tests.daemon.cli.program import Run
 from tests.daemon.cli.test_refusals import answering

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
-from fastwire.kafka.payload import Record, encode_batch
+from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire_daemon.devbroker.kafka.broker import KafkaDevBroker
 from fastwire_daemon.devbroker.server import running
 from tests.support.nursery import shared

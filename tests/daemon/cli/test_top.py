@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fastwire_daemon.cli.daemons import Daemon
-from fastwire_daemon.cli.top import screen, watch
+from fastwire_daemon.cli.top.top import screen, watch
 from fastwire_daemon.config import HttpAddress
 from tests.daemon.cli.program import Run
 from tests.support.fake_daemon import FakeDaemon

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fastwire.position import Log
-from fastwire_daemon.dataset.findings import NEXT_STEPS, Problem
-from fastwire_daemon.dataset.report import LogReport, VerifyReport
+from fastwire_daemon.dataset.proof.findings import NEXT_STEPS, Problem
+from fastwire_daemon.dataset.proof.report import LogReport, VerifyReport
 from tests.daemon.cli.program import Run
 
 
@@ -25,7 +25,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> VerifyReport:
         found.path, found.strict, found.deep = path, strict, deep
         return found
 
-    monkeypatch.setattr("fastwire_daemon.dataset.verify.verify", answer)
+    monkeypatch.setattr("fastwire_daemon.dataset.proof.verify.verify", answer)
     return found
 
 

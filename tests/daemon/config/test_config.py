@@ -12,7 +12,7 @@ import pytest
 from fastwire.grammar import NamePattern
 from fastwire.position import Position
 from fastwire.pulsar.grammar import GRAMMAR as PULSAR
-from fastwire.pulsar.topic import parse_service_url
+from fastwire.pulsar.names.topic import parse_service_url
 from fastwire_daemon.config import (
     HttpAddress,
     Start,

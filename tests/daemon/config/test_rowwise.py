@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
 from fastwire_daemon.config.rowwise import engine, read_query, read_transform
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from fastwire_daemon.cli.commands.check import check
+from fastwire_daemon.cli.check.command import check
 from fastwire_daemon.config import Config, ConfigError, Secured, parse_config
 from fastwire_daemon.config.secretpath import shown_path
 from fastwire_daemon.systems.pulsar.config import EncryptionConfig

@@ -7,8 +7,8 @@ import pytest
 
 from fastwire_daemon.config import ConfigError, SinkConfig
 from fastwire_daemon.config.store import StoreUrl
-from fastwire_daemon.dataset.bucket import Bucket
 from fastwire_daemon.dataset.place import bucket_of
+from fastwire_daemon.dataset.storage.bucket import Bucket
 from tests.support.config_file import MINIMAL, one, problem, source
 
 ORDERS = MINIMAL.replace('path = "/data/orders"\n', "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.bucket import Bucket, StoreAwayError, open_bucket
+from fastwire_daemon.dataset.storage.bucket import Bucket, StoreAwayError, open_bucket
 from tests.brokers.certs import make_certificates
 from tests.brokers.ports import free_ports
 

@@ -11,11 +11,11 @@ from crc32c import crc32c
 
 from fastwire.position import Log, Position, Span
 from fastwire.pulsar.columns import ROW
-from fastwire_daemon.dataset.content import misplaced_rows
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.log import LogEntry, entry_name
-from fastwire_daemon.dataset.report import VerifyReport
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
+from fastwire_daemon.dataset.proof.content import misplaced_rows
+from fastwire_daemon.dataset.proof.report import VerifyReport
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetDamagedError
 from fastwire_daemon.sinks.dataset import DatasetSink

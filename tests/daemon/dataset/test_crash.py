@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.steps import STEPS
-from fastwire_daemon.dataset.verify import verify
 from tests.support import rolls
 
 ROWS = 30

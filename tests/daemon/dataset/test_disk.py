@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire_daemon.dataset.disk import Disk
-from fastwire_daemon.dataset.folder import FolderStorage
-from fastwire_daemon.dataset.patience import Impatience, Patience, PatientFile
-from fastwire_daemon.dataset.probe import Check, probe
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.disk import Disk
+from fastwire_daemon.dataset.storage.folder import FolderStorage
+from fastwire_daemon.dataset.storage.patience import Impatience, Patience, PatientFile
+from fastwire_daemon.dataset.storage.probe import Check, probe
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DiskFullError, FatalDiskError, SinkFailedError
 from tests.support import rolls
@@ -422,8 +422,8 @@ import os, subprocess, sys, threading
 from pathlib import Path
 from typing import Any
 from tests.support import rolls
-from fastwire_daemon.dataset.probe import probe
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.storage.probe import probe
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import FatalDiskError
 

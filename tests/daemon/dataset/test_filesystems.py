@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.runtime.errors import DatasetError, FolderRefusedError, SinkFailedError
 from tests.support import rolls
 from tests.support.mounts import unshared

@@ -8,9 +8,9 @@ import pytest
 from crc32c import crc32c
 
 from fastwire.position import Log, Position, Span
-from fastwire_daemon.dataset.log import entry_name
+from fastwire_daemon.dataset.log.entry import entry_name
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.staging import ForeignFile
-from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import SinkFailedError, Superseded
 from fastwire_daemon.spark.job.split import BAD, marked_pieces

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.bucket import Bucket
-from fastwire_daemon.dataset.checkpoint import Checkpoint, newest_checkpoint
 from fastwire_daemon.dataset.description import DESCRIPTION
-from fastwire_daemon.dataset.log import entry_name
-from fastwire_daemon.dataset.storage import Storage
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.log.checkpoint import Checkpoint, newest_checkpoint
+from fastwire_daemon.dataset.log.entry import entry_name
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.base import Storage
+from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import (
     DatasetDamagedError,

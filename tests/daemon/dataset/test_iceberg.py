@@ -19,13 +19,14 @@ from pyiceberg.table.locations import SimpleLocationProvider
 from pyiceberg.types import LongType, NestedField, StringType
 
 from fastwire.decode.evolution import Column
-from fastwire_daemon.dataset import iceberg, icebergprocess, tablepublication
-from fastwire_daemon.dataset.iceberg import IcebergTable
-from fastwire_daemon.dataset.icebergprocess import Worker, worker_of
 from fastwire_daemon.dataset.place import storage_at
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.dataset.tableformat import TableRacedError
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.tables import iceberg, icebergprocess
+from fastwire_daemon.dataset.tables import publication as tablepublication
+from fastwire_daemon.dataset.tables.iceberg import IcebergTable
+from fastwire_daemon.dataset.tables.icebergprocess import Worker, worker_of
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
 from tests.support import icebergs, rolls, tables

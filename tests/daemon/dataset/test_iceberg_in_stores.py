@@ -7,11 +7,11 @@ from uuid import uuid4
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from fastwire_daemon.dataset.bucket import open_bucket
-from fastwire_daemon.dataset.iceberg import IcebergTable
 from fastwire_daemon.dataset.place import storage_at
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.bucket import open_bucket
 from fastwire_daemon.dataset.tableformat import TableRacedError
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.tables.iceberg import IcebergTable
 from tests.support import icebergs, tables
 from tests.support.s3_server import Settings, new_bucket, s3_server
 

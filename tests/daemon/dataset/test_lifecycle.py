@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.dataset.lifecycle import harmful
+from fastwire_daemon.dataset.storage.lifecycle import harmful
 
 EXPIRES: dict[str, Any] = {"Expiration": {"Days": 30}}
 DELETES = "deletes the log of the dataset (after 30 days): leave out what is below _fastwire/"

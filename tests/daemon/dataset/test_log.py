@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.position import Coverage, Gap, Log, OverlapError, Position, Span, UndeclaredGapError
-from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
-from fastwire_daemon.dataset.disk import Disk
-from fastwire_daemon.dataset.folder import FolderStorage
-from fastwire_daemon.dataset.log import (
+from fastwire_daemon.dataset.log.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
+from fastwire_daemon.dataset.log.entry import (
     DataFile,
     Diverted,
     LogEntry,
@@ -24,7 +22,9 @@ from fastwire_daemon.dataset.log import (
     pack,
     unpack,
 )
-from fastwire_daemon.dataset.patience import Patience
+from fastwire_daemon.dataset.storage.disk import Disk
+from fastwire_daemon.dataset.storage.folder import FolderStorage
+from fastwire_daemon.dataset.storage.patience import Patience
 from fastwire_daemon.runtime.errors import DatasetDamagedError
 from tests.support import rolls
 

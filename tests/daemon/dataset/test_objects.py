@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.dataset.bucket import PART_BYTES, Bucket, StoreAwayError
-from fastwire_daemon.dataset.log import STAGING, entry_name
-from fastwire_daemon.dataset.probe import probe_bucket
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.log.entry import STAGING, entry_name
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.bucket import PART_BYTES, Bucket, StoreAwayError
+from fastwire_daemon.dataset.storage.probe import probe_bucket
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, FatalDiskError, FencedError, SinkFailedError, Superseded
 from tests.support import rolls
@@ -353,7 +353,7 @@ def test_a_full_disk_for_temporary_files_is_waited_out(
     monkeypatch.setattr(Cramped, "code", code)
     monkeypatch.setattr(Cramped, "writes", 0)
     monkeypatch.setattr(
-        "fastwire_daemon.dataset.upload.TemporaryFile", lambda buffering: Cramped(tmp_path / "part", "w+b")
+        "fastwire_daemon.dataset.storage.upload.TemporaryFile", lambda buffering: Cramped(tmp_path / "part", "w+b")
     )
     said: list[str | None] = []
     bucket = LocalBucket(tmp_path / "bucket")

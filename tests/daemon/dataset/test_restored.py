@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.disk import Disk
-from fastwire_daemon.dataset.log import entry_name
+from fastwire_daemon.dataset.log.entry import entry_name
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.runtime.errors import DatasetDamagedError
 from tests.support import rolls
 
@@ -126,7 +126,7 @@ def test_a_file_that_takes_the_name_after_the_commit_is_not_replaced(
     tmp_path: Path, rename: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if rename == "the kernel cannot refuse":
-        monkeypatch.setattr("fastwire_daemon.dataset.disk._RENAMEAT2", None)
+        monkeypatch.setattr("fastwire_daemon.dataset.storage.disk._RENAMEAT2", None)
     target = tmp_path / "000000000001-0.jsonl"
 
     def reached(step: str) -> None:
@@ -188,7 +188,7 @@ def test_a_file_system_without_that_rename(tmp_path: Path, code: str, monkeypatc
         ctypes.set_errno(getattr(errno, code))
         return -1
 
-    monkeypatch.setattr("fastwire_daemon.dataset.disk._RENAMEAT2", refuse)
+    monkeypatch.setattr("fastwire_daemon.dataset.storage.disk._RENAMEAT2", refuse)
     landed(tmp_path)
     assert rolls.rows(tmp_path) == list(range(20))
     with pytest.raises(FileExistsError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.storage.disk import Disk
 from tests.support import rolls
 
 

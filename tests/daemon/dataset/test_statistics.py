@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire_daemon.dataset.statistics import statistics_of
+from fastwire_daemon.dataset.tables.statistics import statistics_of
 
 _US = pa.timestamp("us", "UTC")
 _END_OF_TIME = 253_402_300_799_999_999

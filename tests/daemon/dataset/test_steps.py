@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.steps import STEPS
+from fastwire_daemon.dataset.storage.disk import Disk
 from tests.support import rolls
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from obstore.store import from_url
 
-from fastwire_daemon.dataset.bucket import Bucket, StoreAwayError, open_bucket
-from fastwire_daemon.dataset.storewords import said
+from fastwire_daemon.dataset.storage.bucket import Bucket, StoreAwayError, open_bucket
+from fastwire_daemon.dataset.storage.words import said
 
 KEYS = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1", "allow_http": "true"}
 

@@ -11,14 +11,14 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from deltalake.schema import PrimitiveType
 
 from fastwire.decode.evolution import Column
-from fastwire_daemon.dataset.delta import DeltaLog
-from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.level import hive_directory
 from fastwire_daemon.dataset.place import storage_at
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.steps import STEPS
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.tableformat import Seen, TableRacedError
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.tables.delta import DeltaLog
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
 from tests.support import icebergs, rolls, tables

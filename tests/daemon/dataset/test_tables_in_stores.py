@@ -9,8 +9,8 @@ from pathlib import Path
 import polars
 import pytest
 
-from fastwire_daemon.dataset.bucket import Bucket
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.support import rolls, tables
 from tests.support.s3_server import Settings, new_bucket, s3_server

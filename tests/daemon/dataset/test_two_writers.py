@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastwire.position import Position, Span
-from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetMismatchError, FencedError, SinkFailedError, Superseded
 from tests.support import rolls

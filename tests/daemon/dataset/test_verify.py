@@ -19,11 +19,11 @@ import zstandard
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Gap, Log, Position, Span
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.findings import NEXT_STEPS
-from fastwire_daemon.dataset.log import DataFile, LogEntry, entry_name
-from fastwire_daemon.dataset.report import VerifyReport
-from fastwire_daemon.dataset.tableaudit import TableAudit
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.log.entry import DataFile, LogEntry, entry_name
+from fastwire_daemon.dataset.proof.findings import NEXT_STEPS
+from fastwire_daemon.dataset.proof.report import VerifyReport
+from fastwire_daemon.dataset.proof.tableaudit import TableAudit
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.support import rolls
 

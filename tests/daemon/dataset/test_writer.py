@@ -14,9 +14,9 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Gap, Log, Position, Span, UndeclaredGapError
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.dataset.description import DESCRIPTION, FORMAT
-from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.level import level_directory
-from fastwire_daemon.dataset.log import entry_name
+from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.entry import entry_name
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import (

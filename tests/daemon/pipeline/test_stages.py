@@ -3,9 +3,9 @@
 import pytest
 
 from fastwire.columns.scan import Stop
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import Compression, Record, encode_batch_entry
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.pipeline.stages import HELP, LOOP, SINK, STAGES, stage_figures
 from fastwire_daemon.runtime.clock import CLOCK

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fastwire.columns.rows import Rows
-from fastwire_daemon.cli.checks import promise
+from fastwire_daemon.cli.check.checks import promise
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
@@ -289,7 +289,7 @@ def test_records_keep_their_keys_headers_and_times(tmp_path: Path, kinds: tuple[
 
 
 def test_times_that_a_topic_cannot_hold_are_counted(tmp_path: Path) -> None:
-    from fastwire.kafka.payload import Record, encode_batch
+    from fastwire.kafka.producing.payload import Record, encode_batch
 
     far = 253402300800000 * 30
     times = {b"far": far, b"early": -1_000, b"none": -1, b"zero": 0}
@@ -314,7 +314,7 @@ def test_times_that_a_topic_cannot_hold_are_counted(tmp_path: Path) -> None:
 
 
 def test_header_bytes_survive_in_kafka_and_stop_the_log_for_pulsar(tmp_path: Path) -> None:
-    from fastwire.kafka.payload import Record, encode_batch
+    from fastwire.kafka.producing.payload import Record, encode_batch
 
     with running(KafkaDevBroker()) as source, running(PulsarDevBroker()) as target:
         source.create_topic("orders", 1)

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastwire.decode.avro import compile_avro_field
-from fastwire.decode.jsonschema import compile_json
+from fastwire.decode.avro.schema import compile_avro_field
+from fastwire.decode.json.schema import compile_json
 from fastwire.decode.program import BadRecord
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.net.schemaregistry import RegistrySchema, UnknownSchemaError

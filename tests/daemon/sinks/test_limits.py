@@ -11,8 +11,8 @@ import pytest
 
 from fastwire.position import Log
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.level import level_directory
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.runtime.errors import FolderRefusedError, LogRefusedError
 from fastwire_daemon.sinks.dataset import DatasetSink

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.dataset import DatasetSink
 from tests.daemon.sinks.test_valuedecoder import GivenFeed, letters, of_registry

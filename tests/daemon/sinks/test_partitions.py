@@ -13,12 +13,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.expressions import EqualTo
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
 from fastwire_daemon.dataset import level
-from fastwire_daemon.dataset.bucket import Bucket
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.dataset import DatasetSink
 from tests.daemon.sinks.test_valuedecoder import GivenFeed, decoder, letters

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire_daemon.config import ConfigError, parse_config
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink

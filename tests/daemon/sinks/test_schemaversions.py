@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from fastwire.decode.avro import compile_avro, compile_avro_field
-from fastwire.decode.descriptors import message_of
-from fastwire.decode.jsonschema import compile_json
+from fastwire.decode.avro.schema import compile_avro, compile_avro_field
+from fastwire.decode.json.schema import compile_json
 from fastwire.decode.program import Step
-from fastwire.decode.protobuf import compile_protobuf
+from fastwire.decode.protobuf.descriptors import message_of
+from fastwire.decode.protobuf.schema import compile_protobuf
 from fastwire.position import Log
 from fastwire_daemon.config.decode import chosen_columns
 from fastwire_daemon.dataset.columnnames import NameRule

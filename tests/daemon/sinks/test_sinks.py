@@ -24,7 +24,7 @@ from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.columns import ROW
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.encoders.base import Encoder
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder

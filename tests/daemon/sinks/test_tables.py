@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.level import level_keys
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.sinks.dataset import DatasetSink

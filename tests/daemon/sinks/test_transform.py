@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
 from fastwire.decode.program import SchemaError
 from fastwire_daemon.config.decode import RegistryConfig
 from fastwire_daemon.config.rowwise import Query, read_query, read_transform
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.diverted import read_letters
-from fastwire_daemon.dataset.log import LogEntry, entry_name
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError

@@ -10,12 +10,12 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.branches import numbered
 from fastwire.decode.evolution import columns_of
 from fastwire_daemon.config.decode import chosen_columns, named_for
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.sinks.dataset import DatasetSink

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire.columns.chunk import Chunk
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.schema import compile_avro
 from fastwire.position import Coverage
-from fastwire.pulsar.payload import Record, encode_batch
+from fastwire.pulsar.format.payload import Record, encode_batch
 from fastwire_daemon.config.decode import RegistryConfig, chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.jsonl import JsonlEncoder

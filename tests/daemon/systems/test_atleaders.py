@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.metadata import Metadata
+from fastwire.kafka.protocol.metadata import Metadata
 from fastwire.position import Log
 from fastwire_daemon.runtime.tasks import Tasks
-from fastwire_daemon.systems.atleaders import AtLeaders, Freshness
 from fastwire_daemon.systems.kafka.source.partition import Partition
+from fastwire_daemon.systems.reading.atleaders import AtLeaders, Freshness
 from tests.support.loops import JUMPING
 
 

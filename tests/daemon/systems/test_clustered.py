@@ -9,8 +9,8 @@ import pytest
 
 from fastwire_daemon.net.transport import Pause
 from fastwire_daemon.runtime.budget import Level
-from fastwire_daemon.systems import clustered
-from fastwire_daemon.systems.clustered import ClusteredSource
+from fastwire_daemon.systems.reading import clustered
+from fastwire_daemon.systems.reading.clustered import ClusteredSource
 from tests.support.source_pipe import until
 
 

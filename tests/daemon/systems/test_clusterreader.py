@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire_daemon.systems.clusterreader import ClusterReader
+from fastwire_daemon.systems.reading.clusterreader import ClusterReader
 
 
 class Unresolved:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire_daemon.systems.linkbook import LinkBook
+from fastwire_daemon.systems.links.linkbook import LinkBook
 
 
 class Link:

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from fastwire_daemon.systems.patience import Patience
+from fastwire_daemon.systems.reading.patience import Patience
 from tests.support.pulsar.source_scene import reading, serving
 from tests.support.source_pipe import Pipe, entries, until
 
 
 async def test_a_log_that_cannot_be_subscribed_to_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire_daemon.systems.patience.LOG_LIMIT_S", 0.3)
+    monkeypatch.setattr("fastwire_daemon.systems.reading.patience.LOG_LIMIT_S", 0.3)
 
     async with serving(partitions=2) as broker:
         for partition in range(2):

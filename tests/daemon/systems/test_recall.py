@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import Code
-from fastwire.kafka.payload import Record, encode_batch
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.producing.payload import Record, encode_batch
+from fastwire.kafka.protocol.connection import Key
 from fastwire.position import Log, Position
 from fastwire_daemon.config import parse_connection
 from fastwire_daemon.devbroker.base import DevBroker, dev_broker

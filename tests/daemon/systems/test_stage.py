@@ -7,8 +7,8 @@ import pytest
 from fastwire.position import Log
 from fastwire_daemon.systems.kafka.source.partition import Partition as KafkaPartition
 from fastwire_daemon.systems.pulsar.source.partition import Partition as PulsarPartition
+from fastwire_daemon.systems.reading.stage import IllegalTransition, Stage, StagedPartition
 from fastwire_daemon.systems.source import Assignment
-from fastwire_daemon.systems.stage import IllegalTransition, Stage, StagedPartition
 
 HELD = {Stage.ASSIGNED, Stage.SEEKING, Stage.READING}
 LOG = Log("pulsar", "", "t", "0", "")

@@ -33,7 +33,7 @@ GROUPS = pytest.mark.parametrize(
 def _soon_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics that Kafka's brokers do not know are not waited for."""
     monkeypatch.setattr("fastwire_daemon.systems.kafka.source.topics.MISSING_S", 0.3)
-    monkeypatch.setattr("fastwire_daemon.systems.pullsource.DOUBT_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.systems.reading.pullsource.DOUBT_S", 0.05)
 
 
 # --- as they come and go

@@ -9,35 +9,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastwire.columns.rows import Rows
-from fastwire.kafka.error import Code
-from fastwire.kafka.partitioner import Partitioner
-from fastwire.kafka.payload import Compression
-from fastwire.kafka.producer import Producer as KafkaMachine
-from fastwire.kafka.producer import ProducerSettings as KafkaSettings
-from fastwire.kafka.producer import weight as kafka_weight
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.producing.partitioner import Partitioner
+from fastwire.kafka.producing.payload import Compression
+from fastwire.kafka.producing.producer import Producer as KafkaMachine
+from fastwire.kafka.producing.producer import ProducerSettings as KafkaSettings
+from fastwire.kafka.producing.producer import weight as kafka_weight
 from fastwire.producer import BatchLimits
-from fastwire.pulsar.batcher import Batching
-from fastwire.pulsar.batcher import BatchLimits as PulsarLimits
-from fastwire.pulsar.batcher import weight as pulsar_weight
-from fastwire.pulsar.payload import Compression as PulsarCompression
-from fastwire.pulsar.producer import Producer as PulsarMachine
-from fastwire.pulsar.producer import ProducerSettings as PulsarSettings
-from fastwire.pulsar.router import Hashing, Router
-from fastwire.tank.error import ProduceCode
-from fastwire.tank.partitioner import Partitioner as TankPartitioner
-from fastwire.tank.producer import Producer as TankMachine
-from fastwire.tank.producer import ProducerSettings as TankSettings
-from fastwire.tank.producer import weight as tank_weight
+from fastwire.pulsar.format.payload import Compression as PulsarCompression
+from fastwire.pulsar.producing.batcher import Batching
+from fastwire.pulsar.producing.batcher import BatchLimits as PulsarLimits
+from fastwire.pulsar.producing.batcher import weight as pulsar_weight
+from fastwire.pulsar.producing.producer import Producer as PulsarMachine
+from fastwire.pulsar.producing.producer import ProducerSettings as PulsarSettings
+from fastwire.pulsar.producing.router import Hashing, Router
+from fastwire.tank.format.error import ProduceCode
+from fastwire.tank.producing.partitioner import Partitioner as TankPartitioner
+from fastwire.tank.producing.producer import Producer as TankMachine
+from fastwire.tank.producing.producer import ProducerSettings as TankSettings
+from fastwire.tank.producing.producer import weight as tank_weight
 from fastwire_daemon.client import connect
 from fastwire_daemon.config import parse_connection
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.systems import topicwriter
 from fastwire_daemon.systems.kafka import writer as kafka_writer
 from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.producing import topicwriter
+from fastwire_daemon.systems.producing.topicwriter import Part, TopicWriter
 from fastwire_daemon.systems.pulsar import writer as pulsar_writer
 from fastwire_daemon.systems.registry import system_named
 from fastwire_daemon.systems.tank import writer as tank_writer
-from fastwire_daemon.systems.topicwriter import Part, TopicWriter
 from fastwire_daemon.systems.writer import Put, WriteOptions
 from tests.support.spark_scene import SCENES
 from tests.support.times import LAST_MILLI

@@ -9,8 +9,8 @@ import pytest
 from fastwire_daemon.config import parse_connection
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
-from fastwire_daemon.systems import topicwriter
 from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.producing import topicwriter
 from fastwire_daemon.systems.registry import system_named
 from fastwire_daemon.systems.writer import Put, WriteOptions
 from tests.support.spark_scene import SCENES

@@ -18,9 +18,9 @@ from fastwire.columns.schema import Storage, StoredColumn
 from fastwire.errors import Damage
 from fastwire.position import Gap, Log, Position, Span
 from fastwire.pulsar.columns import ROW
-from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.arrow_types import TYPES
 from tests.support.pulsar.frames import CONSUMER, LOG, feed, message_frame, oracle, rows_of, scanner
@@ -305,8 +305,8 @@ import pyarrow as pa
 sys.path.insert(0, {str(sys.path[0])!r})
 from fastwire.columns.chunk import marker_chunk
 from fastwire.position import Log
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 frame = bytes.fromhex({FRAME.hex()!r})
 pool = Pool(1 << 30)

@@ -7,8 +7,8 @@ import pytest
 
 from fastwire.columns.routes import Routes
 from fastwire.columns.rows import Rows
-from fastwire.kafka.outgoing import RecordBlock, RecordRoutes
-from fastwire.pulsar.outgoing import MessageRoutes
+from fastwire.kafka.producing.outgoing import RecordBlock, RecordRoutes
+from fastwire.pulsar.producing.outgoing import MessageRoutes
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES, OUTPUT_CAP
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
+from fastwire.pulsar.format.payload import Compression, Record, encode_batch_entry
 from fastwire.wire.pool import Pool
 from fastwire.wire.receive import ReceiveBuffer
 from tests.support.pulsar.frames import message_frame, put, scanner

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.decode.avro import compile_avro, compile_avro_field
+from fastwire.decode.avro.schema import compile_avro, compile_avro_field
 from fastwire.decode.program import MOST_COLUMNS, MOST_DEPTH, SchemaError
 
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastwire.decode.avro import compile_avro
-from fastwire.decode.avrowalk import REASONS, AvroDecoder
+from fastwire.decode.avro.resolution import resolve
+from fastwire.decode.avro.schema import compile_avro
+from fastwire.decode.avro.walk import REASONS, AvroDecoder
 from fastwire.decode.program import BadRecord, SchemaError, deletable
-from fastwire.decode.resolution import resolve
 from fastwire.wire.pool import Pool
 from tests.support.avro import arrow_value, encode, pairs
 

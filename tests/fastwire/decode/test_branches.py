@@ -10,8 +10,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from fastwire.decode.avro import compile_avro
-from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.avro.resolution import resolve
+from fastwire.decode.avro.schema import compile_avro
+from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.branches import numbered
 from fastwire.decode.evolution import (
     Column,
@@ -25,7 +26,6 @@ from fastwire.decode.evolution import (
     program_of,
 )
 from fastwire.decode.program import SchemaError, Step
-from fastwire.decode.resolution import resolve
 from fastwire.wire.pool import Pool
 
 POOL = Pool(64 << 20)

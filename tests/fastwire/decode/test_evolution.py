@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.resolution import resolve
+from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import Column, columns_from_json, columns_of, columns_to_json, grown, program_of
 from fastwire.decode.program import SchemaError, deletable
-from fastwire.decode.resolution import resolve
 from tests.support.avro import pairs
 
 slow = settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))

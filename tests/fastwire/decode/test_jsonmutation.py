@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire.decode.jsonwalk import REASONS
+from fastwire.decode.json.walk import REASONS
 from tests.fuzz.hunt import found, kept
 from tests.fuzz.json_values import run_block, run_case
 

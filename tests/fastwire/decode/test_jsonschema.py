@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.decode.jsonschema import compile_json
+from fastwire.decode.json.schema import compile_json
 from fastwire.decode.program import SchemaError
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fastwire.columns.text import LineFormatter
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
-from fastwire.decode.jsonschema import compile_json, fitted
-from fastwire.decode.jsonwalk import REASONS, JsonDecoder
+from fastwire.decode.json.schema import compile_json, fitted
+from fastwire.decode.json.walk import REASONS, JsonDecoder
 from fastwire.decode.program import BadRecord, SchemaError, deletable
 from fastwire.wire.pool import Pool
 from tests.support.json import documents, expected, is_json, written

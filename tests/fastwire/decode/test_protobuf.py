@@ -10,10 +10,10 @@ import pytest
 from google.protobuf import any_pb2, descriptor_pb2, duration_pb2, struct_pb2
 from google.protobuf.descriptor import Descriptor
 
-from fastwire.decode.descriptors import message_of, registered_message
 from fastwire.decode.program import MOST_COLUMNS, MOST_DEPTH, SchemaError, Step
-from fastwire.decode.protobuf import compile_protobuf
-from fastwire.decode.protowalk import ProtobufDecoder
+from fastwire.decode.protobuf.descriptors import message_of, registered_message
+from fastwire.decode.protobuf.schema import compile_protobuf
+from fastwire.decode.protobuf.walk import ProtobufDecoder
 from fastwire.wire.pool import Pool
 from tests.support.protobuf import FieldProto, FileProto, described, field
 

@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastwire.decode.descriptors import message_of
+from fastwire.decode.avro.resolution import resolve
 from fastwire.decode.evolution import columns_of, grown, program_of
 from fastwire.decode.program import BadRecord, SchemaError, Step
-from fastwire.decode.protobuf import compile_protobuf
-from fastwire.decode.protowalk import ProtobufDecoder
-from fastwire.decode.resolution import resolve
+from fastwire.decode.protobuf.descriptors import message_of
+from fastwire.decode.protobuf.schema import compile_protobuf
+from fastwire.decode.protobuf.walk import ProtobufDecoder
 from fastwire.wire.pool import Pool
 from tests.support.protobuf import FieldProto, FileProto, described, field
 

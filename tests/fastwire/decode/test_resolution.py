@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fastwire.decode.avro import compile_avro
-from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.avro.resolution import resolve, wider
+from fastwire.decode.avro.schema import compile_avro
+from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.program import BadRecord, SchemaError
-from fastwire.decode.resolution import resolve, wider
 from fastwire.wire.pool import Pool
 from tests.support.avro import arrow_value, encode, pairs
 

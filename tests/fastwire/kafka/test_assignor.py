@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.assignor import COOPERATIVE, Assignor, assign
-from fastwire.kafka.message import Table
-from fastwire.kafka.names import TopicPartition
-from fastwire.kafka.subscription import (
+from fastwire.kafka.format.message import Table
+from fastwire.kafka.groups.assignor import COOPERATIVE, Assignor, assign
+from fastwire.kafka.groups.subscription import (
     Member,
     decode_assignment,
     decode_member,
     encode_assignment,
     encode_subscription,
 )
+from fastwire.kafka.names import TopicPartition
 from tests.support.kafka.golden import GOLDEN
 
 CASES: list[dict[str, Any]] = json.loads((GOLDEN / "assignors.json").read_text())

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from fastwire.errors import ProtocolError, UnsupportedError
-from fastwire.kafka.connection import Connection, Key, State
-from fastwire.kafka.event import Connected, FetchDone, LoginWanted, Lost, Reply, Throttled
-from fastwire.kafka.message import APIS, decode_request, encode_response
-from fastwire.kafka.response import Planned
-from fastwire.kafka.sasl import OAuthBearer, Plain, SaslError
-from fastwire.kafka.scan import Scanner
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.format.message import APIS, decode_request, encode_response
+from fastwire.kafka.protocol.connection import Connection, Key, State
+from fastwire.kafka.protocol.event import Connected, FetchDone, LoginWanted, Lost, Reply, Throttled
+from fastwire.kafka.protocol.sasl import OAuthBearer, Plain, SaslError
+from fastwire.kafka.reading.response import Planned
+from fastwire.kafka.reading.scan import Scanner
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 # What a broker of today says of itself, as far as it matters here.

@@ -7,7 +7,7 @@ from zlib import compressobj, crc32
 
 import pytest
 
-from fastwire.kafka.payload import Compression, Record, encode_batch
+from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.position import Position
 from tests.support.kafka.golden import Reading, StoredLog, fetch_response
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.connection import Connection
-from fastwire.kafka.event import Connected, FetchDone
-from fastwire.kafka.fetch import Fetcher, FetchLimits, Target
-from fastwire.kafka.message import decode_request, encode_response
-from fastwire.kafka.payload import Record, encode_batch
-from fastwire.kafka.scan import Scanner
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.format.message import decode_request, encode_response
+from fastwire.kafka.producing.payload import Record, encode_batch
+from fastwire.kafka.protocol.connection import Connection
+from fastwire.kafka.protocol.event import Connected, FetchDone
+from fastwire.kafka.protocol.fetch import Fetcher, FetchLimits, Target
+from fastwire.kafka.reading.scan import Scanner
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.position import Log, Position
 from fastwire.wire.pool import Pool
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire.kafka.payload import Record, encode_batch
+from fastwire.kafka.producing.payload import Record, encode_batch
 from tests.support.kafka.damaged_log import Drawn, audit
 from tests.support.kafka.golden import Reading, StoredLog
 

@@ -8,7 +8,7 @@ import lz4.frame
 import pytest
 from crc32c import crc32c
 
-from fastwire.kafka.payload import Record, encode_batch
+from fastwire.kafka.producing.payload import Record, encode_batch
 from tests.support.kafka.golden import Reading, fetch_response
 
 VALUES = [b"v%03d-" % number + b"abc" * 50 for number in range(20)]

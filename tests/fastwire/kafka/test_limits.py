@@ -7,8 +7,8 @@ import pytest
 from crc32c import crc32c
 
 from fastwire.errors import Damage, ProtocolError
-from fastwire.kafka.message import decode_response, encode_response
-from fastwire.kafka.payload import Compression, Record, encode_batch
+from fastwire.kafka.format.message import decode_response, encode_response
+from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 from tests.support.kafka.bombs import headers_of, value_of

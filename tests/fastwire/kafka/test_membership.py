@@ -4,10 +4,10 @@ from typing import Any, get_args
 
 import pytest
 
-from fastwire.kafka.assignor import Assignor
-from fastwire.kafka.connection import HIGHEST, Key
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.membership import (
+from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.format.message import decode_request, encode_request
+from fastwire.kafka.groups.assignor import Assignor
+from fastwire.kafka.groups.membership import (
     Ask,
     Assign,
     ClassicMembership,
@@ -19,8 +19,8 @@ from fastwire.kafka.membership import (
     Membership,
     Revoke,
 )
-from fastwire.kafka.message import decode_request, encode_request
-from fastwire.kafka.subscription import decode_member, encode_assignment, encode_subscription
+from fastwire.kafka.groups.subscription import decode_member, encode_assignment, encode_subscription
+from fastwire.kafka.protocol.connection import HIGHEST, Key
 
 TOPIC = bytes(range(16))
 

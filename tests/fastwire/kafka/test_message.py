@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.message import (
+from fastwire.kafka.format.message import (
     APIS,
     decode_request,
     decode_response,

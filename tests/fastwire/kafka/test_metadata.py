@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastwire.grammar import parse_name_pattern
-from fastwire.kafka.metadata import NO_ID, Leader, Metadata, Node, topic_id_text
+from fastwire.kafka.protocol.metadata import NO_ID, Leader, Metadata, Node, topic_id_text
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 

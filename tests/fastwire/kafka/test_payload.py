@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.errors import CorruptEntryError
-from fastwire.kafka.payload import (
+from fastwire.kafka.producing.payload import (
     BATCH_HEADER,
     Compression,
     Record,

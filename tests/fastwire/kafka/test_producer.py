@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.partitioner import Partitioner, murmur2
-from fastwire.kafka.payload import MAX_SEQUENCE, BatchHead, Record, split_batches
-from fastwire.kafka.producer import Producer, ProducerSettings, Sending
+from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.producing.partitioner import Partitioner, murmur2
+from fastwire.kafka.producing.payload import MAX_SEQUENCE, BatchHead, Record, split_batches
+from fastwire.kafka.producing.producer import Producer, ProducerSettings, Sending
 from fastwire.producer import BatchLimits, NotConfirmed
 
 

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastwire.kafka.payload import Compression, Record, compress, encode_batch, encode_block_batch, encode_records
+from fastwire.kafka.producing.payload import (
+    Compression,
+    Record,
+    compress,
+    encode_batch,
+    encode_block_batch,
+    encode_records,
+)
 from tests.support.kafka.golden import Reading, fetch_response
 
 TIME = 1_700_000_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.sasl import OAuthBearer, Plain, SaslError, Scram
+from fastwire.kafka.protocol.sasl import OAuthBearer, Plain, SaslError, Scram
 from tests.support.kafka.golden import GOLDEN
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((GOLDEN / "frames" / "sasl-exchanges.json").read_text())

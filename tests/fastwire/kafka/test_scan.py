@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.payload import Compression, Record, encode_batch, encode_block_batch, encode_records
+from fastwire.kafka.producing.payload import Compression, Record, encode_batch, encode_block_batch, encode_records
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 from tests.support.kafka.golden import GOLDEN, Reading, Row, StoredLog, described, digest, fetch_response, golden, names

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ack import encode_ack_cumulative, encode_ack_runs, encode_flow
+from fastwire.pulsar.protocol.ack import encode_ack_cumulative, encode_ack_runs, encode_flow
 from tests.support import golden
 
 U64 = st.integers(0, (1 << 64) - 1)

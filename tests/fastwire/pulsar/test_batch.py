@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from fastwire.errors import ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batch import Message, MessageBatch
 from fastwire.pulsar.columns import ROW
-from fastwire.pulsar.payload import (
+from fastwire.pulsar.format.payload import (
     Compression,
     Record,
     compress,
@@ -24,6 +23,7 @@ from fastwire.pulsar.payload import (
     encode_payload,
     encode_single_entry,
 )
+from fastwire.pulsar.reading.batch import Message, MessageBatch
 from fastwire.wire.frame import Frame
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint

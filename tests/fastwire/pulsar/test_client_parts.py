@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ack import encode_ack_elements
-from fastwire.pulsar.ackset import AckSets, bits_of, words_of
-from fastwire.pulsar.command import decode_command
-from fastwire.pulsar.deadletter import (
+from fastwire.pulsar.format.ackset import AckSets, bits_of, words_of
+from fastwire.pulsar.format.command import decode_command
+from fastwire.pulsar.names.topic import parse_topic
+from fastwire.pulsar.protocol.ack import encode_ack_elements
+from fastwire.pulsar.protocol.deadletter import (
     DeadLetterPolicy,
     dead_letter_properties,
     reconsume_times,
     retry_properties,
 )
-from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
-from fastwire.pulsar.redelivery import Deadlines, RedeliveryBackoff
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.protocol.message_id import EARLIEST, LATEST, MessageId
+from fastwire.pulsar.protocol.redelivery import Deadlines, RedeliveryBackoff
 
 INDEX = st.integers(0, 200)
 NUMBER = st.integers(0, (1 << 62) - 1)

@@ -6,7 +6,7 @@ import pytest
 
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Compression, Record, compress, encode_batch, encode_payload, split_payload
+from fastwire.pulsar.format.payload import Compression, Record, compress, encode_batch, encode_payload, split_payload
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from tests.support.pulsar.completion_desk import TIME, Desk, entries_of_all_kinds, parts, plain, sealed, values
 from tests.support.pulsar.frames import CONSUMER, LOG, resealed, words

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastwire.position import Position, Span
-from fastwire.pulsar.payload import Compression, Record, encode_single_entry
+from fastwire.pulsar.format.payload import Compression, Record, encode_single_entry
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from tests.support.pulsar.completion_desk import TIME, Desk, parts, plain, values
 from tests.support.pulsar.frames import CONSUMER, LOG, message_frame, oracle, resealed

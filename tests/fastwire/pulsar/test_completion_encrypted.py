@@ -7,9 +7,9 @@ import pytest
 
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.encryption import Decryptor
-from fastwire.pulsar.payload import Compression, encode_batch_entry, split_payload
+from fastwire.pulsar.format.payload import Compression, encode_batch_entry, split_payload
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire.pulsar.reading.encryption import Decryptor
 from tests.support.pulsar.completion_desk import (
     ALICE,
     BOB,

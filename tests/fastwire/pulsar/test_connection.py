@@ -9,11 +9,11 @@ import pytest
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import encode_command
-from fastwire.pulsar.connection import LARGEST_MESSAGE_SIZE, LEGAL, State
-from fastwire.pulsar.event import AuthChallenged, Connected, ConnectRefused, Lost, TimedOut
-from fastwire.pulsar.payload import Record, encode_single_entry
-from fastwire.pulsar.request import Kind
+from fastwire.pulsar.format.command import encode_command
+from fastwire.pulsar.format.payload import Record, encode_single_entry
+from fastwire.pulsar.protocol.connection import LARGEST_MESSAGE_SIZE, LEGAL, State
+from fastwire.pulsar.protocol.event import AuthChallenged, Connected, ConnectRefused, Lost, TimedOut
+from fastwire.pulsar.protocol.request import Kind
 from tests.support import golden
 from tests.support.pulsar.connection_scene import CONSUMER, TOPIC, C, Wire, batch, part_of_chunked
 

@@ -2,7 +2,7 @@
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.event import (
+from fastwire.pulsar.protocol.event import (
     ActiveChanged,
     ConsumerClosed,
     EndOfTopic,
@@ -16,7 +16,7 @@ from fastwire.pulsar.event import (
     TopicMigrated,
     TopicsChanged,
 )
-from fastwire.pulsar.request import Kind
+from fastwire.pulsar.protocol.request import Kind
 from tests.support import golden
 from tests.support.pulsar.connection_scene import TOPIC, C, Wire
 

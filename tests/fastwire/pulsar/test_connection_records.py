@@ -2,10 +2,10 @@
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import encode_command
-from fastwire.pulsar.event import ActiveChanged, ChunkReady, EntryRejected, More
-from fastwire.pulsar.payload import Compression
+from fastwire.pulsar.format.command import encode_command
+from fastwire.pulsar.format.payload import Compression
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire.pulsar.protocol.event import ActiveChanged, ChunkReady, EntryRejected, More
 from tests.support.pulsar.connection_scene import CONSUMER, C, Wire, batch, part_of_chunked
 
 

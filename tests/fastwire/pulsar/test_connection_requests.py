@@ -8,9 +8,9 @@ import pytest
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.event import Reply, TimedOut
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.request import Kind, SubscribeRequest
+from fastwire.pulsar.protocol.event import Reply, TimedOut
+from fastwire.pulsar.protocol.request import Kind, SubscribeRequest
 from tests.support import golden
 from tests.support.pulsar.connection_scene import CONSUMER, TOPIC, C, Wire
 

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import ACK_GROUP_IDS, MOST_PERMITS, Acks, ConsumerMachine, Permits, Phase, Sent
-from fastwire.pulsar.request import SubscribeRequest
+from fastwire.pulsar.protocol.consumer import ACK_GROUP_IDS, MOST_PERMITS, Acks, ConsumerMachine, Permits, Phase, Sent
+from fastwire.pulsar.protocol.request import SubscribeRequest
 from tests.support.pulsar.connection_scene import CONSUMER, TOPIC, C, Wire, batch
 
 # --- permits

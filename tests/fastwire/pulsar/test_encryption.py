@@ -5,9 +5,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from fastwire.errors import CorruptEntryError
-from fastwire.pulsar import encryption
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.encryption import Decryptor, Encryptor
+from fastwire.pulsar.reading import encryption
+from fastwire.pulsar.reading.encryption import Decryptor, Encryptor
 from tests.support.rsa_keys import Keys, key_pair
 
 DATA_KEY = bytes(range(32))

@@ -10,7 +10,7 @@ from fastwire.columns.scan import Stop
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import (
+from fastwire.pulsar.format.payload import (
     Compression,
     Record,
     encode_batch_entry,

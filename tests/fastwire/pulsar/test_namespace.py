@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from fastwire.grammar import parse_name_pattern
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import decode_command, encode_command
-from fastwire.pulsar.namespace import list_topics, topics_hash, unwatch, watch
-from fastwire.pulsar.pattern import is_system_topic, parse_pattern
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.server_error import Remedy, remedy
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.format.command import decode_command, encode_command
+from fastwire.pulsar.format.server_error import Remedy, remedy
+from fastwire.pulsar.names.namespace import list_topics, topics_hash, unwatch, watch
+from fastwire.pulsar.names.pattern import is_system_topic, parse_pattern
+from fastwire.pulsar.names.topic import parse_topic
+from fastwire.pulsar.protocol.request import BrokerError
 
 
 @pytest.mark.parametrize(

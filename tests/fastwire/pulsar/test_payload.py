@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fastwire.errors import CorruptEntryError, Damage
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import (
+from fastwire.pulsar.format.payload import (
     Compression,
     Entry,
     Record,

@@ -7,9 +7,9 @@ import pytest
 from fastwire.errors import Damage
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_chunks, encode_single_entry
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import Compression, Record, encode_batch_entry, encode_chunks, encode_single_entry
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support import golden
 from tests.support.pulsar.frames import CONSUMER, LOG, Seen, feed, message_frame, resealed, scanner, words

@@ -8,10 +8,10 @@ from fastwire.errors import ProtocolError
 from fastwire.position import Position
 from fastwire.producer import NotConfirmed
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import Batching, BatchLimits
-from fastwire.pulsar.event import SendConfirmed
-from fastwire.pulsar.payload import Compression, Record, encode_single_entry
-from fastwire.pulsar.producer import Access, Phase, TooLargeError
+from fastwire.pulsar.format.payload import Compression, Record, encode_single_entry
+from fastwire.pulsar.producing.batcher import Batching, BatchLimits
+from fastwire.pulsar.producing.producer import Access, Phase, TooLargeError
+from fastwire.pulsar.protocol.event import SendConfirmed
 from tests.support.pulsar.connection_scene import TOPIC, C
 from tests.support.pulsar.frames import inflate
 from tests.support.pulsar.producer_bench import ALONE, ID, WALL, Sending, elements, tickets

@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import Batching, BatchLimits
-from fastwire.pulsar.payload import Compression, Entry, Record, encode_single_entry
-from fastwire.pulsar.producer import Outcome, SendTimeout, TooLargeError
-from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.format.payload import Compression, Entry, Record, encode_single_entry
+from fastwire.pulsar.producing.batcher import Batching, BatchLimits
+from fastwire.pulsar.producing.producer import Outcome, SendTimeout, TooLargeError
+from fastwire.pulsar.protocol.request import BrokerError
 from tests.support.pulsar.frames import inflate
 from tests.support.pulsar.producer_bench import ALONE, WALL, Sending, elements, tickets
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire.pulsar.router import HASHES, Hashing, Router, java_string_hash, murmur3_32
+from fastwire.pulsar.producing.router import HASHES, Hashing, Router, java_string_hash, murmur3_32
 
 
 def test_javas_hash() -> None:

@@ -8,9 +8,9 @@ import pytest
 from fastwire.columns.scan import ChunkScanner, Stop
 from fastwire.errors import ProtocolError
 from fastwire.position import Log, Position, Span
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_single_entry
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import Compression, Record, encode_batch_entry, encode_single_entry
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support import golden
 from tests.support.pulsar.frames import (

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastwire.position import Log, Position, Span
-from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import CONSUMER, LOG, feed, message_frame, scanner
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastwire.pulsar.topic import Address, Topic, parse_address, parse_service_url, parse_topic, partition_index
+from fastwire.pulsar.names.topic import Address, Topic, parse_address, parse_service_url, parse_topic, partition_index
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,7 @@ import pytest
 
 from fastwire.errors import ProtocolError
 from fastwire.position import Log, Position
-from fastwire.tank.bundle import encode_values
-from fastwire.tank.connection import Connection, Request, State
-from fastwire.tank.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
-from fastwire.tank.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
-from fastwire.tank.message import (
+from fastwire.tank.format.message import (
     PING,
     DiscoverPartitions,
     MessageType,
@@ -18,10 +14,14 @@ from fastwire.tank.message import (
     Status,
     encode_frame,
 )
-from fastwire.tank.produce import PartitionBundle, ProduceAnswer, ProduceRequest, ProduceResult
-from fastwire.tank.response import Planned
-from fastwire.tank.scan import Scanner
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.producing.bundle import encode_values
+from fastwire.tank.protocol.connection import Connection, Request, State
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
+from fastwire.tank.protocol.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
+from fastwire.tank.protocol.produce import PartitionBundle, ProduceAnswer, ProduceRequest, ProduceResult
+from fastwire.tank.reading.response import Planned
+from fastwire.tank.reading.scan import Scanner
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import pytest
 
 from fastwire.position import Log, Position
-from fastwire.tank.bundle import Message, encode_bundle
-from fastwire.tank.connection import Connection
-from fastwire.tank.consume import ConsumeRequest, PartitionAnswer, encode_consume_answer
-from fastwire.tank.event import FetchDone
-from fastwire.tank.fetch import LEAST_FETCH, Fetcher, FetchLimits, Target
-from fastwire.tank.message import FRAME_HEAD, PING, MessageType, encode_frame
-from fastwire.tank.response import Fetched
-from fastwire.tank.scan import Scanner
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.format.message import FRAME_HEAD, PING, MessageType, encode_frame
+from fastwire.tank.producing.bundle import Message, encode_bundle
+from fastwire.tank.protocol.connection import Connection
+from fastwire.tank.protocol.consume import ConsumeRequest, PartitionAnswer, encode_consume_answer
+from fastwire.tank.protocol.event import FetchDone
+from fastwire.tank.protocol.fetch import LEAST_FETCH, Fetcher, FetchLimits, Target
+from fastwire.tank.reading.response import Fetched
+from fastwire.tank.reading.scan import Scanner
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 

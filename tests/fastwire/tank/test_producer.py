@@ -3,9 +3,9 @@
 import pytest
 
 from fastwire.producer import BatchLimits, NotConfirmed
-from fastwire.tank.bundle import Message, read_head, read_messages
-from fastwire.tank.error import BrokerError, ProduceCode
-from fastwire.tank.producer import Producer, ProducerSettings, Sending, weight
+from fastwire.tank.format.error import BrokerError, ProduceCode
+from fastwire.tank.producing.bundle import Message, read_head, read_messages
+from fastwire.tank.producing.producer import Producer, ProducerSettings, Sending, weight
 
 
 def producer(count: int = 2, *, numbered: bool = False, timeout_s: float | None = 10.0) -> Producer:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position
-from fastwire.tank.bundle import Message, encode_bundle, encode_time, encode_values, read_head, read_messages
-from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
-from fastwire.tank.error import PartitionStatus
-from fastwire.tank.message import MessageType, encode_frame
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tank.format.message import MessageType, encode_frame
+from fastwire.tank.producing.bundle import Message, encode_bundle, encode_time, encode_values, read_head, read_messages
+from fastwire.tank.protocol.consume import PartitionAnswer, encode_consume_answer
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 from tests.support.tank.golden import Reading, asked_by, described, names, response

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from fastwire.errors import ProtocolError
-from fastwire.tank.bundle import Message, encode_bundle, read_head, read_messages
-from fastwire.tank.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
-from fastwire.tank.error import PartitionStatus
-from fastwire.tank.message import (
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tank.format.message import (
     FRAME_HEAD,
     PING,
     CreateTopic,
@@ -29,7 +27,9 @@ from fastwire.tank.message import (
     Topology,
     encode_frame,
 )
-from fastwire.tank.produce import ProduceAnswer, ProduceRequest
+from fastwire.tank.producing.bundle import Message, encode_bundle, read_head, read_messages
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
+from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
 from tests.support.tank.bundles import split_bundles
 from tests.support.tank.golden import Reading, Row, asked_by, described, digest, names, request, response, timestamp_of
 

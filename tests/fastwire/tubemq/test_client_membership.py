@@ -6,11 +6,11 @@ import pytest
 from google.protobuf.message import Message
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.client_membership import ClientMembership, NodeSettings, Share
-from fastwire.tubemq.error import BrokerError
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.master import State
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.error import BrokerError
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings, Share
+from fastwire.tubemq.groups.master import State
 from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}

@@ -8,14 +8,14 @@ from fastwire.columns.chunk import Chunk
 from fastwire.errors import ProtocolError
 from fastwire.position import Log, Position, register
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.connection import Connection
-from fastwire.tubemq.error import Refused
-from fastwire.tubemq.event import CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
-from fastwire.tubemq.fetched import Planned
-from fastwire.tubemq.frame import Method, decode_request, encode_refusal, encode_response
+from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.frame import Method, decode_request, encode_refusal, encode_response
 from fastwire.tubemq.position import POSITIONS
-from fastwire.tubemq.scan import Scanner
-from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.protocol.connection import Connection
+from fastwire.tubemq.protocol.event import CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
+from fastwire.tubemq.reading.fetched import Planned
+from fastwire.tubemq.reading.scan import Scanner
+from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.tubemq.golden import content_of
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.credentials import UNDEFINED, Credentials, VisitToken, signature
-from fastwire.tubemq.error import BrokerError, Code, Remedy, advice_of, name_of, remedy_of
-from fastwire.tubemq.fetched import Fetched
-from fastwire.tubemq.flow import NO_RULES, FlowRules, Pace, minute_of_day, read_rules, wait_ms
+from fastwire.tubemq.format.credentials import UNDEFINED, Credentials, VisitToken, signature
+from fastwire.tubemq.format.error import BrokerError, Code, Remedy, advice_of, name_of, remedy_of
+from fastwire.tubemq.reading.fetched import Fetched
+from fastwire.tubemq.reading.flow import NO_RULES, FlowRules, Pace, minute_of_day, read_rules, wait_ms
 
 TEXT = """[{"type":0,"rule":[{"start":"08:00","end":"17:30","dltInM":1024,"limitInM":20,"freqInMs":1000},
                             {"start":"00:00","end":"24:00","dltInM":2048,"limitInM":10,"freqInMs":2000}]},

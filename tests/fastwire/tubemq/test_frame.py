@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import Refused
-from fastwire.tubemq.frame import (
+from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.frame import (
     MOST_BLOCKS,
     Answer,
     Method,

@@ -7,11 +7,11 @@ import pytest
 
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import BrokerError
-from fastwire.tubemq.flow import NO_RULES
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.membership import Assignment, Bound, EventType, Membership, Settings, State
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.error import BrokerError
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups.membership import Assignment, Bound, EventType, Membership, Settings, State
+from fastwire.tubemq.reading.flow import NO_RULES
 from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN = {one.name: one for one in EXAMPLES}

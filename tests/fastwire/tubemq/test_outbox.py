@@ -7,12 +7,12 @@ import pytest
 from fastwire.errors import FastwireError
 from fastwire.producer import NotConfirmed
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import BrokerError
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.master import ClientSettings
-from fastwire.tubemq.outbox import Outbox, OutgoingMessage, Sending
-from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.text import Broker
+from fastwire.tubemq.format.error import BrokerError
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.format.text import Broker
+from fastwire.tubemq.groups.master import ClientSettings
+from fastwire.tubemq.producing.outbox import Outbox, OutgoingMessage, Sending
+from fastwire.tubemq.producing.producer import Producer
 
 ONE, TWO = Broker(1, "a", 1), Broker(2, "b", 2)
 BOTH = {ONE, TWO}

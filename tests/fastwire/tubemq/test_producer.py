@@ -6,10 +6,10 @@ import pytest
 from google.protobuf.message import Message
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import BrokerError
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.master import ClientSettings, State
-from fastwire.tubemq.producer import Producer
+from fastwire.tubemq.format.error import BrokerError
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.groups.master import ClientSettings, State
+from fastwire.tubemq.producing.producer import Producer
 from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}

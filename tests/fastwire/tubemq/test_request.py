@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.request import ConsumerRequests, Start, encode_payload, message_time, send_request
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.protocol.request import ConsumerRequests, Start, encode_payload, message_time, send_request
 from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}

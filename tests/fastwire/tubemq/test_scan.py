@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position, Span, register
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import Refused
-from fastwire.tubemq.fetched import Fetched, Planned, ResponseTooLargeError
-from fastwire.tubemq.frame import MOST_BLOCKS, Method, decode_response, encode_frame, encode_refusal
+from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.frame import MOST_BLOCKS, Method, decode_response, encode_frame, encode_refusal
 from fastwire.tubemq.position import POSITIONS
+from fastwire.tubemq.reading.fetched import Fetched, Planned, ResponseTooLargeError
 from fastwire.wire.writer import encode_varint
 from tests.support.tubemq.bed import LOG, Bed, message, numbered, response
 from tests.support.tubemq.golden import EXAMPLES, content_of

@@ -6,8 +6,8 @@ import pytest
 
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.selection import Metadata, share
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups.selection import Metadata, share
 from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}

@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from fastwire.errors import ProtocolError
 from fastwire.position import Position
-from fastwire.tubemq.grammar import GRAMMAR
-from fastwire.tubemq.position import POSITIONS
-from fastwire.tubemq.text import (
+from fastwire.tubemq.format.text import (
     Broker,
     BrokerPartition,
     TopicMeta,
@@ -21,6 +19,8 @@ from fastwire.tubemq.text import (
     read_topic_meta,
     write_conditions,
 )
+from fastwire.tubemq.grammar import GRAMMAR
+from fastwire.tubemq.position import POSITIONS
 
 BROKER = Broker(1, "127.0.0.1", 18123)
 GOLD = BrokerPartition(BROKER, "gold", 1)

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from fastwire.errors import Damage
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Compression, Record, compress, encode_batch_entry, encode_payload
+from fastwire.pulsar.format.payload import Compression, Record, compress, encode_batch_entry, encode_payload
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import CONSUMER, Seen, feed, message_frame, oracle, scanner
 

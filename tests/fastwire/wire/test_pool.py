@@ -6,7 +6,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
 from fastwire.wire.pool import Pool
 from fastwire.wire.receive import ReceiveBuffer
 from tests.support.pulsar.frames import feed, message_frame, scanner

@@ -6,8 +6,8 @@ import gc
 import pytest
 
 from fastwire.columns.scan import Stop
-from fastwire.pulsar.payload import Record, encode_single_entry
-from fastwire.pulsar.scan import Scanner
+from fastwire.pulsar.format.payload import Record, encode_single_entry
+from fastwire.pulsar.reading.scan import Scanner
 from fastwire.wire.pool import Pool
 from fastwire.wire.receive import ReceiveBuffer
 from tests.support import golden

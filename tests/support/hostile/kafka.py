@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from fastwire.kafka.message import Body, decode_response, encode_response
+from fastwire.kafka.format.message import Body, decode_response, encode_response
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.kafka.requests import Request
 from tests.fuzz.kafka_broker import body_by_table

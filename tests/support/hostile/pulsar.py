@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Any
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import encode_payload, split_payload
+from fastwire.pulsar.format.payload import encode_payload, split_payload
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.pulsar.subscriptions import ConnectedConsumer
 from fastwire_daemon.devbroker.topiclog import StoredEntry

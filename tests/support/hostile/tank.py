@@ -6,7 +6,7 @@ Each lie takes the frame of a right answer and returns the one that is sent inst
 import random
 from collections.abc import Callable
 
-from fastwire.tank.message import FRAME_HEAD, MessageType, encode_frame
+from fastwire.tank.format.message import FRAME_HEAD, MessageType, encode_frame
 from fastwire_daemon.devbroker.tank import TankDevBroker
 
 __all__ = ["BYTES", "SILENT", "Lie", "lying"]

@@ -8,7 +8,7 @@ import pytest
 
 from fastwire.errors import CorruptEntryError, ProtocolError, UnsupportedError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Record, encode_single_entry, split_payload
+from fastwire.pulsar.format.payload import Record, encode_single_entry, split_payload
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.support.hostile import pulsar as hostile
 from tests.support.pulsar.raw_client import Peer, full

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from struct import pack, unpack_from
 from typing import Any
 
-from fastwire.tubemq.error import Refused
-from fastwire.tubemq.frame import Method, Request, decode_response, encode_frame, encode_refusal, encode_response
+from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.frame import Method, Request, decode_response, encode_frame, encode_refusal, encode_response
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 
 __all__ = ["BYTES", "NONSENSE", "REFUSALS", "SILENT", "Lie", "elsewhere", "lying", "nonsense"]

@@ -4,7 +4,7 @@ import struct
 
 from crc32c import crc32c
 
-from fastwire.kafka.payload import Compression, Record, compress, encode_batch
+from fastwire.kafka.producing.payload import Compression, Record, compress, encode_batch
 from fastwire.wire.writer import encode_zigzag
 
 __all__ = ["headers_of", "value_of"]

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 
-from fastwire.kafka.payload import Compression, Record, encode_batch
+from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.position import Position
 from tests.support.kafka.golden import Reading, StoredLog, fetch_response
 

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from fastwire.columns.scan import Stop
-from fastwire.kafka.evidence import CorruptBatch
-from fastwire.kafka.message import encode_response
-from fastwire.kafka.response import Fetched, Planned
-from fastwire.kafka.scan import Scanner
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.format.message import encode_response
+from fastwire.kafka.reading.evidence import CorruptBatch
+from fastwire.kafka.reading.response import Fetched, Planned
+from fastwire.kafka.reading.scan import Scanner
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.position import Log, Position, Span
 from fastwire.wire.pool import Pool
 from tests.support.times import rows_with_times

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
+from fastwire.kafka.producing.payload import Compression, encode_block_batch, encode_values
 from fastwire_daemon.systems.load import Load
 
 __all__ = ["batches"]

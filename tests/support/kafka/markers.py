@@ -2,7 +2,7 @@
 
 from struct import pack
 
-from fastwire.kafka.payload import Record, encode_block_batch, encode_records
+from fastwire.kafka.producing.payload import Record, encode_block_batch, encode_records
 
 __all__ = ["encode_marker"]
 

@@ -4,7 +4,7 @@ import itertools
 import socket
 from typing import Any
 
-from fastwire.kafka.message import Body, decode_response, encode_request
+from fastwire.kafka.format.message import Body, decode_response, encode_request
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 
 __all__ = ["Peer"]

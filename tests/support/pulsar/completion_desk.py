@@ -9,12 +9,7 @@ from fastwire.columns.chunk import SpanAccumulator
 from fastwire.columns.scan import Stop
 from fastwire.position import Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.assembly import Assembly
-from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.completion import Completion
-from fastwire.pulsar.encryption import Decryptor, Encryptor
-from fastwire.pulsar.event import EntryRejected
-from fastwire.pulsar.payload import (
+from fastwire.pulsar.format.payload import (
     Compression,
     Record,
     compress,
@@ -24,6 +19,11 @@ from fastwire.pulsar.payload import (
     encode_single_entry,
     split_payload,
 )
+from fastwire.pulsar.protocol.completion import Completion
+from fastwire.pulsar.protocol.event import EntryRejected
+from fastwire.pulsar.reading.assembly import Assembly
+from fastwire.pulsar.reading.cold import ColdEntry
+from fastwire.pulsar.reading.encryption import Decryptor, Encryptor
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import Row, Seen, message_frame, put, scanner, words
 from tests.support.rsa_keys import key_pair

@@ -4,13 +4,13 @@ from typing import Any
 
 from fastwire.position import Log
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.assembly import Assembly
-from fastwire.pulsar.command import decode_command, encode_command
-from fastwire.pulsar.completion import Completion
-from fastwire.pulsar.connection import Connection
-from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry, encode_chunks
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.command import decode_command, encode_command
+from fastwire.pulsar.format.payload import Compression, Entry, Record, encode_batch_entry, encode_chunks
+from fastwire.pulsar.protocol.completion import Completion
+from fastwire.pulsar.protocol.connection import Connection
+from fastwire.pulsar.reading.assembly import Assembly
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import message_frame
 

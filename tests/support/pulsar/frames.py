@@ -17,10 +17,10 @@ from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.columns.scan import Stop
 from fastwire.position import Log, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.payload import encode_payload, split_payload, text_of
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.format.payload import encode_payload, split_payload, text_of
+from fastwire.pulsar.reading.cold import ColdEntry
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 from tests.support.times import nearest_millis

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from fastwire.pulsar.payload import Entry
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.format.payload import Entry
+from fastwire.pulsar.names.topic import parse_topic
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.pulsar.load import entries
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from fastwire.pulsar.payload import Entry
-from fastwire.pulsar.topic import parse_service_url
+from fastwire.pulsar.format.payload import Entry
+from fastwire.pulsar.names.topic import parse_service_url
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.net.auth import Credentials, NoCredentials
 from fastwire_daemon.net.tls import ClientTls

@@ -6,11 +6,11 @@ from typing import Any
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import decode_command
-from fastwire.pulsar.event import SendConfirmed, SendRefused
-from fastwire.pulsar.payload import Record, split_payload
-from fastwire.pulsar.producer import Outcome, Producer, ProducerSettings
-from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.format.command import decode_command
+from fastwire.pulsar.format.payload import Record, split_payload
+from fastwire.pulsar.producing.producer import Outcome, Producer, ProducerSettings
+from fastwire.pulsar.protocol.event import SendConfirmed, SendRefused
+from fastwire.pulsar.protocol.request import BrokerError
 from tests.support.pulsar.connection_scene import TOPIC, C, Wire
 from tests.support.pulsar.frames import inflate
 

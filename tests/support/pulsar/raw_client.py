@@ -8,8 +8,8 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.command import decode_command, encode_command
-from fastwire.pulsar.payload import Entry, encode_send
+from fastwire.pulsar.format.command import decode_command, encode_command
+from fastwire.pulsar.format.payload import Entry, encode_send
 
 __all__ = ["Peer"]
 

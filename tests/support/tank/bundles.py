@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from fastwire.errors import ProtocolError
-from fastwire.tank.bundle import BundleHead, encode_values, read_head
-from fastwire.tank.message import PayloadReader
+from fastwire.tank.format.message import PayloadReader
+from fastwire.tank.producing.bundle import BundleHead, encode_values, read_head
 
 __all__ = ["bundle", "bundles", "split_bundles"]
 

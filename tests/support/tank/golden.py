@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from fastwire.columns.scan import Stop
 from fastwire.position import Log, Position, Span
-from fastwire.tank.message import MessageType
-from fastwire.tank.response import Fetched, Planned
-from fastwire.tank.scan import CorruptBundle, Scanner
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.format.message import MessageType
+from fastwire.tank.reading.response import Fetched, Planned
+from fastwire.tank.reading.scan import CorruptBundle, Scanner
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.times import EPOCH, rows_with_times
 

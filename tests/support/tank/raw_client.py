@@ -5,10 +5,10 @@ import socket
 from contextlib import closing
 from typing import Any, BinaryIO, cast
 
-from fastwire.tank.connection import Request
-from fastwire.tank.consume import ConsumeRequest, FetchPartition
-from fastwire.tank.message import FRAME_HEAD, PING, MessageType, encode_frame
-from fastwire.tank.produce import ProduceAnswer, ProduceRequest
+from fastwire.tank.format.message import FRAME_HEAD, PING, MessageType, encode_frame
+from fastwire.tank.protocol.connection import Request
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
+from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.support.tank.golden import Reading
 

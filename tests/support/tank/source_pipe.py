@@ -5,9 +5,9 @@ from typing import Any
 
 from fastwire.grammar import parse_name_pattern
 from fastwire.position import Coverage
-from fastwire.tank.fetch import FetchLimits
 from fastwire.tank.grammar import GRAMMAR as TANK
 from fastwire.tank.names import parse_tank_url
+from fastwire.tank.protocol.fetch import FetchLimits
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions

@@ -10,10 +10,10 @@ from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.columns.scan import Stop
 from fastwire.position import Log, Position, Span
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
-from fastwire.tubemq.frame import Method, encode_frame, encode_response
-from fastwire.tubemq.scan import Scanner
-from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.format.frame import Method, encode_frame, encode_response
+from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, Planned
+from fastwire.tubemq.reading.scan import Scanner
+from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.tubemq.golden import content_of
 

@@ -11,18 +11,18 @@ from google.protobuf.message import Message
 
 from fastwire.position import Log, Position, register
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.connection import Connection
-from fastwire.tubemq.credentials import VisitToken
-from fastwire.tubemq.error import Refused
-from fastwire.tubemq.event import ChunkReady, FetchDone, More, Reply
-from fastwire.tubemq.fetched import Fetched, Planned
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.membership import Assignment, Membership, Settings
+from fastwire.tubemq.format.credentials import VisitToken
+from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups.membership import Assignment, Membership, Settings
 from fastwire.tubemq.position import POSITIONS
-from fastwire.tubemq.request import ConsumerRequests, Start, send_request
-from fastwire.tubemq.scan import Scanner
-from fastwire.tubemq.slot import SlotTable
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.protocol.connection import Connection
+from fastwire.tubemq.protocol.event import ChunkReady, FetchDone, More, Reply
+from fastwire.tubemq.protocol.request import ConsumerRequests, Start, send_request
+from fastwire.tubemq.reading.fetched import Fetched, Planned
+from fastwire.tubemq.reading.scan import Scanner
+from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 __all__ = [

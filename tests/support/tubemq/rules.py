@@ -8,15 +8,15 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.client_membership import ClientMembership, NodeSettings
-from fastwire.tubemq.credentials import UNDEFINED
-from fastwire.tubemq.frame import Method, encode_frame
-from fastwire.tubemq.master import ClientSettings, State
-from fastwire.tubemq.membership import Bound
-from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.request import ConsumerRequests, Start
-from fastwire.tubemq.selection import Metadata
-from fastwire.tubemq.text import read_broker, read_producer_topic
+from fastwire.tubemq.format.credentials import UNDEFINED
+from fastwire.tubemq.format.frame import Method, encode_frame
+from fastwire.tubemq.format.text import read_broker, read_producer_topic
+from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings
+from fastwire.tubemq.groups.master import ClientSettings, State
+from fastwire.tubemq.groups.membership import Bound
+from fastwire.tubemq.groups.selection import Metadata
+from fastwire.tubemq.producing.producer import Producer
+from fastwire.tubemq.protocol.request import ConsumerRequests, Start
 from tests.support.tubemq.client import (
     HOST,
     LIMIT_S,

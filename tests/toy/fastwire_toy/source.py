@@ -11,7 +11,7 @@ from fastwire.position import Coverage, Log, Position, Span
 from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.runtime.tasks import Tasks
-from fastwire_daemon.systems.earlier import EarlierLogs
+from fastwire_daemon.systems.reading.earlier import EarlierLogs
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 
 from .config import ToySourceConfig

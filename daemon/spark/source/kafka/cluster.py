@@ -4,25 +4,25 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import count
 
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.evidence import CorruptBatch
-from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.metadata import NO_ID, Topic, topic_id_text
+from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.names import TopicPartition
 from fastwire.kafka.position import POSITIONS
-from fastwire.kafka.question import Offsets
-from fastwire.kafka.response import Fetched
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.protocol.fetch import FetchLimits
+from fastwire.kafka.protocol.metadata import NO_ID, Topic, topic_id_text
+from fastwire.kafka.protocol.question import Offsets
+from fastwire.kafka.reading.evidence import CorruptBatch
+from fastwire.kafka.reading.response import Fetched
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.position import Log
 from fastwire.wire.pool import Pool
 
-from ....systems.brokerbook import BrokerKey, Purpose
 from ....systems.kafka.cluster import Cluster
 from ....systems.kafka.config import KafkaConnection
 from ....systems.kafka.link import Link
 from ....systems.kafka.replica import ReplicaChoice
 from ....systems.kafka.settings import ClientSettings, client_fields
-from ....systems.topics import MISSING_S
+from ....systems.links.brokerbook import BrokerKey, Purpose
+from ....systems.reading.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
 from ..offsetrangereader import UnreadableError, fetch_bytes
 from ..options import Options

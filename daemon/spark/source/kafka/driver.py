@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from fastwire.errors import FastwireError
 from fastwire.grammar import NamePattern
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.question import EARLIEST, LATEST, NO_MEMBER, Offsets
+from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.protocol.question import EARLIEST, LATEST, NO_MEMBER, Offsets
 from fastwire.position import Position
 
 from ....systems.kafka.refusal import is_for_good

@@ -17,10 +17,10 @@ import asyncio
 import time
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.fetch import Target
-from fastwire.kafka.question import EARLIEST, LATEST
-from fastwire.kafka.slot import PartitionResult
+from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.protocol.fetch import Target
+from fastwire.kafka.protocol.question import EARLIEST, LATEST
+from fastwire.kafka.reading.slot import PartitionResult
 from fastwire.position import Position
 
 from ....net.endpoint import LinkLost

@@ -8,11 +8,11 @@ from itertools import count
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import ConsumerMachine
-from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
-from fastwire.pulsar.request import SubscribeRequest
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Address, Topic, parse_topic
+from fastwire.pulsar.names.topic import Address, Topic, parse_topic
+from fastwire.pulsar.protocol.consumer import ConsumerMachine
+from fastwire.pulsar.protocol.event import ConsumerClosed, EntryRejected, TopicMigrated
+from fastwire.pulsar.protocol.request import SubscribeRequest
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ....net.endpoint import LinkLost

@@ -19,11 +19,11 @@ from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.namespace import list_topics
-from fastwire.pulsar.pattern import TopicPattern
+from fastwire.pulsar.names.namespace import list_topics
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
-from fastwire.pulsar.request import Kind, SubscribeRequest, position_of
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.protocol.request import Kind, SubscribeRequest, position_of
 
 from ....net.endpoint import LinkLost
 from ....systems.pulsar.refusal import is_for_good

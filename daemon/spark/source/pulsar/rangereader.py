@@ -20,10 +20,10 @@ from fastwire.columns.chunk import Chunk
 from fastwire.errors import Damage, FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.event import EntryRejected
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
-from fastwire.pulsar.request import BrokerError, SubscribeRequest, position_of
+from fastwire.pulsar.protocol.event import EntryRejected
+from fastwire.pulsar.protocol.request import BrokerError, SubscribeRequest, position_of
+from fastwire.pulsar.reading.cold import ColdEntry
 
 from ....net.endpoint import LinkLost
 from ....systems.pulsar.refusal import is_for_good

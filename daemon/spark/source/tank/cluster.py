@@ -3,19 +3,19 @@
 from itertools import count
 
 from fastwire.position import Log
-from fastwire.tank.error import BrokerError, PartitionStatus
+from fastwire.tank.format.error import BrokerError, PartitionStatus
 from fastwire.tank.position import POSITIONS
-from fastwire.tank.response import Fetched
-from fastwire.tank.scan import CorruptBundle
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.reading.response import Fetched
+from fastwire.tank.reading.scan import CorruptBundle
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ....systems.brokerbook import BrokerKey, Purpose
+from ....systems.links.brokerbook import BrokerKey, Purpose
+from ....systems.reading.topics import MISSING_S
 from ....systems.tank.cluster import Cluster, Ranges
 from ....systems.tank.config import TankConnection
 from ....systems.tank.link import Link
 from ....systems.tank.settings import ClientSettings, client_fields
-from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
 from ..offsetrangereader import UnreadableError
 from ..options import Options

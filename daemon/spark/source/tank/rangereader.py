@@ -16,10 +16,10 @@ import time
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
-from fastwire.tank.consume import ConsumeRequest, FetchPartition
-from fastwire.tank.error import BrokerError, PartitionStatus
-from fastwire.tank.response import Planned
-from fastwire.tank.slot import PartitionResult
+from fastwire.tank.format.error import BrokerError, PartitionStatus
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
+from fastwire.tank.reading.response import Planned
+from fastwire.tank.reading.slot import PartitionResult
 
 from ....net.endpoint import LinkLost
 from ....systems.tank.cluster import MOST_REDIRECTS

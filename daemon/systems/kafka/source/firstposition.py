@@ -1,7 +1,7 @@
 """Resolve the first offset of a partition, and validate known offsets against its leader."""
 
 from fastwire.kafka.position import POSITIONS
-from fastwire.kafka.question import LATEST
+from fastwire.kafka.protocol.question import LATEST
 from fastwire.position import Coverage, Position, Span
 
 from ....runtime.logs import get_logger

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.error import RETRY, BrokerError, Code
-from fastwire.kafka.message import Body
-from fastwire.kafka.question import NO_MEMBER
+from fastwire.kafka.format.error import RETRY, BrokerError, Code
+from fastwire.kafka.format.message import Body
+from fastwire.kafka.protocol.question import NO_MEMBER
 from fastwire.position import Coverage, Position
 
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
-from ...stage import Stage
+from ...reading.stage import Stage
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good

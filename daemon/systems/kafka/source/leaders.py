@@ -3,15 +3,15 @@
 import asyncio
 from typing import Protocol
 
-from fastwire.kafka.error import REFRESH, RETRY
-from fastwire.kafka.fetch import Target
-from fastwire.kafka.metadata import Leader, Node
-from fastwire.kafka.response import Fetched
-from fastwire.kafka.slot import PartitionResult, SlotTable
+from fastwire.kafka.format.error import REFRESH, RETRY
+from fastwire.kafka.protocol.fetch import Target
+from fastwire.kafka.protocol.metadata import Leader, Node
+from fastwire.kafka.reading.response import Fetched
+from fastwire.kafka.reading.slot import PartitionResult, SlotTable
 
 from ....runtime.tasks import Tasks
-from ...atleaders import Freshness
-from ...leaders import MOST_S, LeaderReader, Leaders
+from ...reading.atleaders import Freshness
+from ...reading.leaders import MOST_S, LeaderReader, Leaders
 from ..cluster import Cluster
 from ..link import Link
 from .firstposition import FirstPositions

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import RETRY, BrokerError, Code
-from fastwire.kafka.membership import (
+from fastwire.kafka.format.error import RETRY, BrokerError, Code
+from fastwire.kafka.format.message import Body
+from fastwire.kafka.groups.membership import (
     Ask,
     Assign,
     ClassicMembership,
@@ -27,14 +27,14 @@ from fastwire.kafka.membership import (
     Membership,
     Revoke,
 )
-from fastwire.kafka.message import Body
-from fastwire.kafka.metadata import NO_ID
+from fastwire.kafka.protocol.connection import Key
+from fastwire.kafka.protocol.metadata import NO_ID
 from fastwire.position import Coverage
 
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
 from ....runtime.tasks import wait_for_set
-from ...topics import MISSING_S
+from ...reading.topics import MISSING_S
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good, may_be_taken_back
@@ -60,7 +60,7 @@ def group_of(reader: Reader, settings: KafkaSettings, cluster: Cluster) -> Group
 
 
 class GroupMember(Group):
-    """Runs ``fastwire.kafka.membership`` for a reader."""
+    """Runs ``fastwire.kafka.groups.membership`` for a reader."""
 
     def __init__(self, reader: Reader, settings: KafkaSettings, cluster: Cluster) -> None:
         super().__init__(reader, settings, cluster)

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.question import EARLIEST, LATEST
+from fastwire.kafka.protocol.question import EARLIEST, LATEST
 from fastwire.position import Coverage, Position
 
 from ....runtime.logs import get_logger
 from ....runtime.tasks import Tasks
-from ...atleaders import Freshness
-from ...offers import Offers
-from ...offsetlookup import OffsetLookup, Refusals
+from ...reading.atleaders import Freshness
+from ...reading.offers import Offers
+from ...reading.offsetlookup import OffsetLookup, Refusals
 from ...source import Assignment
 from ..cluster import Cluster
 from .partition import Partition

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from fastwire.kafka.metadata import NO_ID
+from fastwire.kafka.protocol.metadata import NO_ID
 from fastwire.position import Position
 
-from ...pulled import PulledPartition
+from ...reading.pulled import PulledPartition
 from ...source import Assignment
 from ..link import Link
 from ..replica import ReplicaChoice

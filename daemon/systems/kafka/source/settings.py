@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.grammar import NamePattern
-from fastwire.kafka.assignor import Assignor
-from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.membership import GroupSettings
+from fastwire.kafka.groups.assignor import Assignor
+from fastwire.kafka.groups.membership import GroupSettings
+from fastwire.kafka.protocol.fetch import FetchLimits
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
-from ...sourcefields import reader_fields, source_fields
+from ...reading.sourcefields import reader_fields, source_fields
 from ..config import KafkaConnection, KafkaSourceConfig
 from ..settings import ClientSettings, client_fields
 

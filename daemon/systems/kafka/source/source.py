@@ -6,25 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.evidence import CorruptBatch
+from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.position import POSITIONS
-from fastwire.kafka.question import LATEST
-from fastwire.kafka.response import Fetched
-from fastwire.kafka.session import ENDED
-from fastwire.kafka.slot import PartitionResult, SlotTable
+from fastwire.kafka.protocol.question import LATEST
+from fastwire.kafka.protocol.session import ENDED
+from fastwire.kafka.reading.evidence import CorruptBatch
+from fastwire.kafka.reading.response import Fetched
+from fastwire.kafka.reading.slot import PartitionResult, SlotTable
 from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
-from ...atleaders import AGAIN_S, Freshness
-from ...offsetlag import LogEnds, OffsetLag
-from ...pulled import LogBroken
-from ...pullsource import PullSource
+from ...reading.atleaders import AGAIN_S, Freshness
+from ...reading.offsetlag import LogEnds, OffsetLag
+from ...reading.pulled import LogBroken
+from ...reading.pullsource import PullSource
+from ...reading.stage import Stage
+from ...reading.topics import Changes
 from ...source import Assignment, First, SourceEvents
-from ...stage import Stage
-from ...topics import Changes
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import advice, ends_reading, is_for_good

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, MutableSequence
 from dataclasses import replace
 
 from fastwire.grammar import NamePattern
-from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.metadata import NO_ID, Topic, topic_id_text
-from fastwire.kafka.slot import SlotTable
+from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.protocol.metadata import NO_ID, Topic, topic_id_text
+from fastwire.kafka.reading.slot import SlotTable
 from fastwire.position import Coverage, Log, Position
 
+from ...reading.topics import MISSING_S, Changes, Topics
 from ...source import SourceFailed
-from ...topics import MISSING_S, Changes, Topics
 from ..cluster import Cluster
 from .partition import Partition
 from .settings import KafkaSettings

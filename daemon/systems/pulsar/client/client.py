@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any, Self, get_args
 
 from fastwire.pulsar.columns import ROW
-from fastwire.pulsar.completion import OnFailure
-from fastwire.pulsar.pattern import TopicPattern
-from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.router import Router
-from fastwire.pulsar.topic import Topic, parse_service_url, parse_topic
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import Topic, parse_service_url, parse_topic
+from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.producing.router import Router
+from fastwire.pulsar.protocol.completion import OnFailure
 from fastwire.wire.pool import Pool
 
 from ....config import AuthConfig, TlsConfig
@@ -126,7 +126,8 @@ class Client:
     ) -> Consumer:
         """Consume ``topics`` by the subscription of that name; ``more`` are fields of ``ConsumerOptions``.
 
-        A pattern (``fastwire.pulsar.pattern.parse_pattern``) selects all matching topics, also those created later.
+        A pattern (``fastwire.pulsar.names.pattern.parse_pattern``) selects all matching topics, also those created
+        later.
 
         ``columns`` are the columns to build, by default all; acks of single rows need ``ledger``, ``offset`` and
         ``batchIndex``. ``private_keys`` decrypt records: RSA keys, as PEM or the path of a PEM file, by the name that
@@ -209,7 +210,9 @@ class Client:
             ROW.mask(columns)  # raises ValueError for those that records do not have
         decryptor = None
         if private_keys:
-            from fastwire.pulsar.encryption import Decryptor  # its package is large, and most clients do not decrypt
+            from fastwire.pulsar.reading.encryption import (
+                Decryptor,  # its package is large, and most clients do not decrypt
+            )
 
             decryptor = Decryptor(key_texts(private_keys))
         return replace(

@@ -9,15 +9,15 @@ from typing import Literal, Self
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.errors import Damage, FastwireError
 from fastwire.position import Position
-from fastwire.pulsar.ackset import words_of
-from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.columns import elements, redeliveries
-from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
-from fastwire.pulsar.pattern import TopicPattern
-from fastwire.pulsar.payload import Encrypt
-from fastwire.pulsar.redelivery import Deadlines
-from fastwire.pulsar.request import SubscribeRequest
-from fastwire.pulsar.topic import Topic, parse_topic
+from fastwire.pulsar.format.ackset import words_of
+from fastwire.pulsar.format.payload import Encrypt
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import Topic, parse_topic
+from fastwire.pulsar.protocol.message_id import EARLIEST, LATEST, MessageId
+from fastwire.pulsar.protocol.redelivery import Deadlines
+from fastwire.pulsar.protocol.request import SubscribeRequest
+from fastwire.pulsar.reading.cold import ColdEntry
 from fastwire.wire.pool import Pool
 
 from ....net.backoff import Backoff

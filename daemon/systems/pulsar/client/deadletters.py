@@ -10,21 +10,21 @@ from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.columns.rows import Rows
 from fastwire.errors import CorruptEntryError, Damage
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ackset import bits_of
-from fastwire.pulsar.batch import MessageBatch
-from fastwire.pulsar.completion import sealed
-from fastwire.pulsar.deadletter import (
+from fastwire.pulsar.format.ackset import bits_of
+from fastwire.pulsar.format.payload import Encrypt, Record, split_payload
+from fastwire.pulsar.names.topic import Topic, parse_topic
+from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.protocol.completion import sealed
+from fastwire.pulsar.protocol.deadletter import (
     DeadLetterPolicy,
     dead_letter_properties,
     reconsume_times,
     retry_properties,
 )
-from fastwire.pulsar.message_id import MessageId
-from fastwire.pulsar.payload import Encrypt, Record, split_payload
-from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Topic, parse_topic
+from fastwire.pulsar.protocol.message_id import MessageId
+from fastwire.pulsar.reading.batch import MessageBatch
+from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ....runtime.clock import now_ms

@@ -6,7 +6,7 @@ from typing import Protocol
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.position import Position, Span
 from fastwire.pulsar.columns import batch_index, elements
-from fastwire.pulsar.message_id import MessageId
+from fastwire.pulsar.protocol.message_id import MessageId
 
 __all__ = ["Delivery", "Element", "Rows", "Run", "elements_of", "ranges"]
 

@@ -11,11 +11,11 @@ from typing import Any, Self
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.errors import FastwireError
 from fastwire.position import Log
-from fastwire.pulsar.message_id import MessageId
-from fastwire.pulsar.pattern import TopicPattern
-from fastwire.pulsar.request import SubscribeRequest
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Topic, parse_topic
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import Topic, parse_topic
+from fastwire.pulsar.protocol.message_id import MessageId
+from fastwire.pulsar.protocol.request import SubscribeRequest
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ....net.backoff import Backoff

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 from fastwire.errors import CorruptEntryError, Damage, FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ackset import AckSets, EntryId, words_of
-from fastwire.pulsar.consumer import ConsumerMachine, Phase
-from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
-from fastwire.pulsar.message_id import MessageId
+from fastwire.pulsar.format.ackset import AckSets, EntryId, words_of
+from fastwire.pulsar.format.server_error import Remedy
+from fastwire.pulsar.names.topic import Topic
 from fastwire.pulsar.position import POSITIONS
-from fastwire.pulsar.request import BrokerError, SubscribeRequest
-from fastwire.pulsar.server_error import Remedy
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Topic
+from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
+from fastwire.pulsar.protocol.event import ConsumerClosed, EntryRejected, TopicMigrated
+from fastwire.pulsar.protocol.message_id import MessageId
+from fastwire.pulsar.protocol.request import BrokerError, SubscribeRequest
+from fastwire.pulsar.reading.slot import SlotTable
 
 from ....net.backoff import Backoff
 from ....net.endpoint import LinkLost

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.deadletter import DeadLetterPolicy
-from fastwire.pulsar.redelivery import RedeliveryBackoff
+from fastwire.pulsar.protocol.deadletter import DeadLetterPolicy
+from fastwire.pulsar.protocol.redelivery import RedeliveryBackoff
 
 from ..settings import WIRE_TYPES, SubscriptionType
 
@@ -54,7 +54,7 @@ class ConsumerOptions:
     """True to replicate the subscription's cursor to other clusters, with the topic."""
     schema: pb.Schema | None = None
     """Schema for SUBSCRIBE: the broker refuses the subscription if the topic has no compatible one
-    (``fastwire.pulsar.schema.wire_schema``)."""
+    (``fastwire.pulsar.protocol.schema.wire_schema``)."""
     partition_poll_s: float = 60.0
     """The interval of looking for new partitions, which are read from their beginning."""
 

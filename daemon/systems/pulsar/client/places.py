@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from fastwire.position import Position
-from fastwire.pulsar.message_id import MessageId
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.names.topic import parse_topic
+from fastwire.pulsar.protocol.message_id import MessageId
 
 from ..producer import Sent
 

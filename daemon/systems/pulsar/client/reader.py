@@ -12,12 +12,12 @@ from typing import Literal, Self
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ackset import words_of
-from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
-from fastwire.pulsar.pattern import TopicPattern
+from fastwire.pulsar.format.ackset import words_of
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import Topic
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.request import SubscribeRequest
-from fastwire.pulsar.topic import Topic
+from fastwire.pulsar.protocol.message_id import EARLIEST, LATEST, MessageId
+from fastwire.pulsar.protocol.request import SubscribeRequest
 from fastwire.wire.pool import Pool
 
 from ....runtime.errors import ConfigurationRefused

@@ -4,11 +4,11 @@ from collections.abc import Set
 from datetime import datetime
 
 from fastwire.position import Coverage, Log, Position
-from fastwire.pulsar.connection import Connection
+from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.position import PULSAR_LATEST
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.protocol.connection import Connection
 
-from ...earlier import TOGETHER_S, EarlierLogs
+from ...reading.earlier import TOGETHER_S, EarlierLogs
 from ...source import LogStopped
 from .settings import PulsarSettings
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import ServiceUrl
+from fastwire.pulsar.names.topic import ServiceUrl
+from fastwire.pulsar.reading.slot import SlotTable
 
 from ...source import Assignment, LogStopped, SourceFailed
 from ..cluster import Cluster

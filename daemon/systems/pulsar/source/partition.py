@@ -8,19 +8,19 @@ from typing import Any
 from fastwire.errors import Damage, FastwireError
 from fastwire.position import Coverage, Gap, Log, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.assembly import Torn
-from fastwire.pulsar.consumer import ConsumerMachine, Phase
-from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
+from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
-from fastwire.pulsar.request import BrokerError, position_of
-from fastwire.pulsar.topic import ServiceUrl
+from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
+from fastwire.pulsar.protocol.event import ConsumerClosed, EntryRejected, TopicMigrated
+from fastwire.pulsar.protocol.request import BrokerError, position_of
+from fastwire.pulsar.reading.assembly import Torn
 
 from ....net.backoff import Backoff
 from ....net.endpoint import LinkLost
 from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
+from ...reading.stage import Stage, StagedPartition
 from ...source import Assignment, First, LogStopped, SourceFailed
-from ...stage import Stage, StagedPartition
 from ..refusal import is_for_good
 from ..routed import RoutedConsumer
 from .coverage import Landed, declared_gap, landed_of, newly_landed

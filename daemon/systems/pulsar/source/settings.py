@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.pattern import TopicPattern
-from fastwire.pulsar.topic import Topic, parse_topic
+from fastwire.pulsar.names.pattern import TopicPattern
+from fastwire.pulsar.names.topic import Topic, parse_topic
 
 from ....config import SourceConfig, Start
-from ...sourcefields import source_fields
+from ...reading.sourcefields import source_fields
 from ..config import PulsarSourceConfig
 from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, initial_schema, pattern_of
 

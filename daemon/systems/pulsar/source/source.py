@@ -6,12 +6,12 @@ from typing import Any
 
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
-from fastwire.pulsar.connection import State
-from fastwire.pulsar.consumer import ConsumerMachine, Phase
+from fastwire.pulsar.names.topic import ServiceUrl, Topic, parse_topic
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.request import SubscribeRequest
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import ServiceUrl, Topic, parse_topic
+from fastwire.pulsar.protocol.connection import State
+from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
+from fastwire.pulsar.protocol.request import SubscribeRequest
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ....net.backoff import Backoff
@@ -20,9 +20,9 @@ from ....runtime.budget import Level
 from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
-from ...clustered import ClusteredSource
+from ...reading.clustered import ClusteredSource
+from ...reading.stage import Stage
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
-from ...stage import Stage
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.pulsar.request import available_permits
+from fastwire.pulsar.protocol.request import available_permits
 
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
-from ...lag import Lag, LogLag, SourceLike
+from ...reading.lag import Lag, LogLag, SourceLike
 from ..cluster import Cluster
 from ..link import Link
 from .partition import Partition

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
-from fastwire.pulsar.consumer import Run
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
-from fastwire.pulsar.request import BrokerError, available_permits
-from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.protocol.consumer import Run
+from fastwire.pulsar.protocol.request import BrokerError, available_permits
+from fastwire.pulsar.reading.slot import SlotTable
 
 from ....runtime.budget import permit_window
 from ....runtime.logs import get_logger

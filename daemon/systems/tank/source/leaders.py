@@ -4,15 +4,15 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.tank.error import PartitionStatus
-from fastwire.tank.fetch import Target
-from fastwire.tank.message import PartitionRange
-from fastwire.tank.slot import PartitionResult, SlotTable
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tank.format.message import PartitionRange
+from fastwire.tank.protocol.fetch import Target
+from fastwire.tank.reading.slot import PartitionResult, SlotTable
 
 from ....runtime.tasks import Tasks
-from ...atleaders import Freshness
-from ...leaders import LeaderReader, Leaders
-from ...offsetlookup import OffsetLookup
+from ...reading.atleaders import Freshness
+from ...reading.leaders import LeaderReader, Leaders
+from ...reading.offsetlookup import OffsetLookup
 from ..cluster import Cluster
 from ..link import Link
 from .partition import Partition

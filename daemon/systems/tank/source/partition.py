@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from fastwire.position import Gap, Position, Span
 
-from ...pulled import PulledPartition
+from ...reading.pulled import PulledPartition
 from ...source import First
 from ..link import Link
 

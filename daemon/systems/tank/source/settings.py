@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.grammar import NamePattern
-from fastwire.tank.fetch import FetchLimits
+from fastwire.tank.protocol.fetch import FetchLimits
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
-from ...sourcefields import reader_fields, source_fields
+from ...reading.sourcefields import reader_fields, source_fields
 from ..config import TankConnection, TankSourceConfig
 from ..settings import ClientSettings, client_fields
 

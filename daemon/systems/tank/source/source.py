@@ -4,18 +4,18 @@ from collections.abc import Callable, Collection
 
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position, Span
-from fastwire.tank.error import BrokerError, PartitionStatus
-from fastwire.tank.fetch import MOST_FETCH
+from fastwire.tank.format.error import BrokerError, PartitionStatus
 from fastwire.tank.position import POSITIONS
-from fastwire.tank.response import Fetched
-from fastwire.tank.scan import CorruptBundle
-from fastwire.tank.slot import PartitionResult, SlotTable
+from fastwire.tank.protocol.fetch import MOST_FETCH
+from fastwire.tank.reading.response import Fetched
+from fastwire.tank.reading.scan import CorruptBundle
+from fastwire.tank.reading.slot import PartitionResult, SlotTable
 from fastwire.wire.pool import Pool
 
 from ....runtime.metrics import PipelineMetrics
-from ...atleaders import Freshness
-from ...offsetlag import LogEnds, OffsetLag
-from ...pullsource import PullSource
+from ...reading.atleaders import Freshness
+from ...reading.offsetlag import LogEnds, OffsetLag
+from ...reading.pullsource import PullSource
 from ...source import Assignment, First, SourceEvents
 from ..cluster import Cluster
 from ..link import Link

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, MutableSequence
 
 from fastwire.grammar import NamePattern
 from fastwire.position import Coverage, Log
-from fastwire.tank.error import BrokerError, PartitionStatus
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.format.error import BrokerError, PartitionStatus
+from fastwire.tank.reading.slot import SlotTable
 
+from ...reading.topics import Changes, Topics
 from ...source import SourceFailed
-from ...topics import Changes, Topics
 from ..cluster import Cluster
 from .partition import Partition
 from .settings import TankSettings

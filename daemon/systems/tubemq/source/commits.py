@@ -6,7 +6,7 @@ from typing import Protocol
 
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage
-from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.reading.slot import SlotTable
 
 from ....runtime.logs import get_logger
 from ....runtime.tasks import Tasks

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from fastwire.position import Coverage, Gap, Position, Span
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
-from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.reading.slot import SlotTable
 
 from ...source import First, LogStopped
 from .partition import Partition

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fastwire.position import Coverage, Position
-from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.reading.slot import SlotTable
 
 from ....runtime.logs import get_logger
 from ....runtime.tasks import wait_for_set

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...lag import Lag, LogLag, SourceLike
+from ...reading.lag import Lag, LogLag, SourceLike
 from .partition import Partition
 
 __all__ = ["FetchedLag"]

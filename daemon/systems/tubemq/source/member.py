@@ -9,11 +9,11 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from fastwire.errors import FastwireError
-from fastwire.tubemq.client_membership import ClientMembership
-from fastwire.tubemq.error import BrokerError, Code
-from fastwire.tubemq.master import ConsumerClient, State
-from fastwire.tubemq.membership import Membership
-from fastwire.tubemq.text import BrokerPartition
+from fastwire.tubemq.format.error import BrokerError, Code
+from fastwire.tubemq.format.text import BrokerPartition
+from fastwire.tubemq.groups.client_membership import ClientMembership
+from fastwire.tubemq.groups.master import ConsumerClient, State
+from fastwire.tubemq.groups.membership import Membership
 
 from ....runtime.logs import get_logger
 from ..cluster import Cluster

@@ -5,12 +5,12 @@ import math
 from dataclasses import dataclass, field
 
 from fastwire.position import Coverage, Position
-from fastwire.tubemq.flow import Pace
-from fastwire.tubemq.request import ConsumerRequests
-from fastwire.tubemq.text import BrokerPartition
+from fastwire.tubemq.format.text import BrokerPartition
+from fastwire.tubemq.protocol.request import ConsumerRequests
+from fastwire.tubemq.reading.flow import Pace
 
+from ...reading.stage import Stage, StagedPartition
 from ...source import Assignment
-from ...stage import Stage, StagedPartition
 from ..link import Link
 
 __all__ = ["Partition"]

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.error import BrokerError
-from fastwire.tubemq.fetched import Planned
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.request import ConsumerRequests
-from fastwire.tubemq.text import BrokerPartition
+from fastwire.tubemq.format.error import BrokerError
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.format.text import BrokerPartition
+from fastwire.tubemq.protocol.request import ConsumerRequests
+from fastwire.tubemq.reading.fetched import Planned
 
 from ....net.endpoint import LinkLost
 from ..cluster import Cluster

@@ -7,11 +7,11 @@ from hashlib import sha256
 from random import randrange
 
 from fastwire.position import Log
-from fastwire.tubemq.client_membership import NodeSettings
-from fastwire.tubemq.membership import Settings as MembershipSettings
+from fastwire.tubemq.groups.client_membership import NodeSettings
+from fastwire.tubemq.groups.membership import Settings as MembershipSettings
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
-from ...sourcefields import reader_fields, source_fields
+from ...reading.sourcefields import reader_fields, source_fields
 from ..config import TubeMQConnection, TubeMQSourceConfig
 from ..settings import ClientSettings, client_fields
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
-from fastwire.tubemq.client_membership import ClientMembership
-from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
-from fastwire.tubemq.fetched import CorruptMessage, Fetched, ResponseTooLargeError
-from fastwire.tubemq.flow import Pace
-from fastwire.tubemq.membership import Membership
+from fastwire.tubemq.format.error import BrokerError, Code, Remedy, remedy_of
+from fastwire.tubemq.format.text import BrokerPartition
+from fastwire.tubemq.groups.client_membership import ClientMembership
+from fastwire.tubemq.groups.membership import Membership
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
-from fastwire.tubemq.slot import SlotTable
-from fastwire.tubemq.text import BrokerPartition
+from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, ResponseTooLargeError
+from fastwire.tubemq.reading.flow import Pace
+from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ....net.backoff import Backoff
@@ -27,9 +27,9 @@ from ....net.endpoint import LinkLost
 from ....runtime.budget import Level
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
-from ...clustered import ClusteredSource
+from ...reading.clustered import ClusteredSource
+from ...reading.stage import Stage
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed, unnamed_partitions
-from ...stage import Stage
 from ..cluster import Cluster
 from ..inventory import list_partitions
 from ..link import Link, RefusedError

@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from fastwire.kafka.connection import Key
-from fastwire.kafka.membership import Ask, ConsumerMembership, GroupSettings
+from fastwire.kafka.groups.membership import Ask, ConsumerMembership, GroupSettings
 from fastwire.kafka.names import TopicIdPartition
+from fastwire.kafka.protocol.connection import Key
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from tests.support.kafka.raw_client import Peer
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from fastwire.kafka.payload import Record, encode_batch
+from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from tests.support.kafka.markers import encode_marker
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body, encode_request
-from fastwire.kafka.payload import Record, encode_batch, split_batches
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import Body, encode_request
+from fastwire.kafka.producing.payload import Record, encode_batch, split_batches
+from fastwire.kafka.protocol.connection import Key
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.devbroker.kafka.groups import assigned_partitions
 from fastwire_daemon.devbroker.kafka.requests import RELEASES, versions_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import (
+from fastwire.pulsar.format.payload import (
     Entry,
     Record,
     broker_entry_metadata,

@@ -13,7 +13,7 @@ import pulsar
 import pytest
 import uvloop
 
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
+from fastwire.pulsar.format.payload import Compression, Record, encode_batch_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.pulsar.load import entries

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Entry, Record, encode_batch_entry, encode_send, encode_single_entry
+from fastwire.pulsar.format.payload import Entry, Record, encode_batch_entry, encode_send, encode_single_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from tests.support import golden
 from tests.support.pulsar.raw_client import Peer, full, message_id

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastwire.tank.bundle import encode_values
-from fastwire.tank.error import PartitionStatus, ProduceCode
-from fastwire.tank.message import PING, DiscoverPartitions, DiscoverTopics, DiscoverTopology, Status
-from fastwire.tank.produce import PartitionBundle, ProduceRequest
+from fastwire.tank.format.error import PartitionStatus, ProduceCode
+from fastwire.tank.format.message import PING, DiscoverPartitions, DiscoverTopics, DiscoverTopology, Status
+from fastwire.tank.producing.bundle import encode_values
+from fastwire.tank.protocol.produce import PartitionBundle, ProduceRequest
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from tests.support.tank.raw_client import Peer

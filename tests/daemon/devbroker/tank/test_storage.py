@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from fastwire.position import Position
-from fastwire.tank.bundle import Message, encode_bundle, encode_values
-from fastwire.tank.error import PartitionStatus, ProduceCode
-from fastwire.tank.message import DiscoverPartitions, PartitionRange
-from fastwire.tank.produce import PartitionBundle, ProduceRequest
+from fastwire.tank.format.error import PartitionStatus, ProduceCode
+from fastwire.tank.format.message import DiscoverPartitions, PartitionRange
+from fastwire.tank.producing.bundle import Message, encode_bundle, encode_values
+from fastwire.tank.protocol.produce import PartitionBundle, ProduceRequest
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from tests.support.tank.golden import Reading

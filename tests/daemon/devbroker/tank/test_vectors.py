@@ -7,10 +7,10 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from fastwire.tank.bundle import Message, encode_bundle
-from fastwire.tank.consume import END
-from fastwire.tank.error import PartitionStatus
-from fastwire.tank.message import FRAME_HEAD, PING
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tank.format.message import FRAME_HEAD, PING
+from fastwire.tank.producing.bundle import Message, encode_bundle
+from fastwire.tank.protocol.consume import END
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tank.topics import PartitionLog

@@ -8,11 +8,11 @@ import pytest
 
 from fastwire.position import Position
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.client_membership import ClientMembership, NodeSettings, Share
-from fastwire.tubemq.credentials import Credentials
-from fastwire.tubemq.error import BrokerError
-from fastwire.tubemq.frame import Method
-from fastwire.tubemq.membership import EventType
+from fastwire.tubemq.format.credentials import Credentials
+from fastwire.tubemq.format.error import BrokerError
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings, Share
+from fastwire.tubemq.groups.membership import EventType
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions, make
 from fastwire_daemon.runtime.clock import now_ms

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.frame import Method, decode_response, encode_frame
+from fastwire.tubemq.format.frame import Method, decode_response, encode_frame
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.devbroker.tubemq.broker import BROKER, HANDLERS, MASTER

@@ -16,7 +16,7 @@ from fastwire_daemon.cli.printed import show_report
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.spark import SparkOutput
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.runtime.errors import (
     ConfigurationRefused,
     DatasetGoneError,

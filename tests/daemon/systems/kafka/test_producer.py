@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 import confluent_kafka as ck
 import pytest
 
-from fastwire.kafka.error import Code
+from fastwire.kafka.format.error import Code
 from fastwire.kafka.names import parse_bootstrap_url
-from fastwire.kafka.payload import Record
-from fastwire.kafka.producer import ProducerSettings
+from fastwire.kafka.producing.payload import Record
+from fastwire.kafka.producing.producer import ProducerSettings
 from fastwire.producer import BatchLimits
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.systems.kafka.client_cluster import ClientCluster

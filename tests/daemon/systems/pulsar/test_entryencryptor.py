@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.encryption import Decryptor
+from fastwire.pulsar.reading.encryption import Decryptor
 from fastwire_daemon.systems.pulsar.entryencryptor import KEY_AGE_S, EntryEncryptor
 
 

@@ -16,11 +16,11 @@ import pytest
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.batcher import Batching, BatchLimits
-from fastwire.pulsar.payload import Compression, Record, split_payload
-from fastwire.pulsar.producer import Access, ProducerSettings, SendTimeout, TooLargeError
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.router import HASHES, Hashing, Router
+from fastwire.pulsar.format.payload import Compression, Record, split_payload
+from fastwire.pulsar.producing.batcher import Batching, BatchLimits
+from fastwire.pulsar.producing.producer import Access, ProducerSettings, SendTimeout, TooLargeError
+from fastwire.pulsar.producing.router import HASHES, Hashing, Router
+from fastwire.pulsar.protocol.request import BrokerError
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.net.auth import TokenCredentials

@@ -9,10 +9,10 @@ import pytest
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.schema import Schema, ask_schema, schema_of, split_key_value, version_number
-from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import parse_service_url
+from fastwire.pulsar.names.topic import parse_service_url
+from fastwire.pulsar.protocol.request import BrokerError
+from fastwire.pulsar.protocol.schema import Schema, ask_schema, schema_of, split_key_value, version_number
+from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
 from fastwire_daemon.systems.pulsar import schemas as module

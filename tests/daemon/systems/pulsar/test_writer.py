@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire.columns.rows import Rows
-from fastwire.pulsar.payload import Entry
+from fastwire.pulsar.format.payload import Entry
 from fastwire_daemon.client import Put, WriteOptions, connect
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.net.auth import TokenCredentials

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire.tank import connection
-from fastwire.tank.error import BrokerError, CreateCode, PartitionStatus
-from fastwire.tank.message import DiscoverPartitions, PartitionRange, PartitionRanges, Status
+from fastwire.tank.format.error import BrokerError, CreateCode, PartitionStatus
+from fastwire.tank.format.message import DiscoverPartitions, PartitionRange, PartitionRanges, Status
 from fastwire.tank.names import parse_tank_url
+from fastwire.tank.protocol import connection
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.net.endpoint import LinkLost, UnreachableError

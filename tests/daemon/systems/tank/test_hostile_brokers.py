@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastwire.tank.error import ProduceCode
-from fastwire.tank.message import MessageType
+from fastwire.tank.format.error import ProduceCode
+from fastwire.tank.format.message import MessageType
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.systems.produced import ProduceError

@@ -5,7 +5,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from fastwire.tank.message import MessageType
+from fastwire.tank.format.message import MessageType
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import TopicChoice, parse_connection
 from fastwire_daemon.devbroker.server import running

@@ -8,13 +8,13 @@ import pytest
 
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Log, Position
-from fastwire.tank.bundle import Message, encode_bundle
-from fastwire.tank.consume import ConsumeRequest, FetchPartition
-from fastwire.tank.fetch import FetchLimits
 from fastwire.tank.names import parse_tank_url
-from fastwire.tank.response import Fetched, Planned
-from fastwire.tank.scan import CorruptBundle
-from fastwire.tank.slot import SlotTable
+from fastwire.tank.producing.bundle import Message, encode_bundle
+from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
+from fastwire.tank.protocol.fetch import FetchLimits
+from fastwire.tank.reading.response import Fetched, Planned
+from fastwire.tank.reading.scan import CorruptBundle
+from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from fastwire.producer import BatchLimits
-from fastwire.tank.bundle import Message, encode_bundle, read_messages
-from fastwire.tank.error import ProduceCode
+from fastwire.tank.format.error import ProduceCode
 from fastwire.tank.names import parse_tank_url
-from fastwire.tank.producer import ProducerSettings
+from fastwire.tank.producing.bundle import Message, encode_bundle, read_messages
+from fastwire.tank.producing.producer import ProducerSettings
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
-from fastwire_daemon.systems.leaderwriter import Sent
 from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.producing.leaderwriter import Sent
 from fastwire_daemon.systems.tank.client_cluster import ClientCluster
 from fastwire_daemon.systems.tank.producer import TopicProducer
 from fastwire_daemon.systems.tank.settings import ClientSettings

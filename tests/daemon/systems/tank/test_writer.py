@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastwire.tank.bundle import Message, read_messages
 from fastwire.tank.names import parse_tank_url
+from fastwire.tank.producing.bundle import Message, read_messages
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.systems.load import Load

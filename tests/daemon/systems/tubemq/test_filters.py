@@ -1,6 +1,6 @@
 """Filters of TubeMQ: by values of ``$msgType$``, which the Broker compares by their hashes."""
 
-from fastwire.tubemq.request import MSG_TYPE
+from fastwire.tubemq.protocol.request import MSG_TYPE
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from tests.support.source_pipe import until
 from tests.support.tubemq.source_pipe import GROUP, TubeMQPipe, reading, serving

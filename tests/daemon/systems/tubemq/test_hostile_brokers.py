@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fastwire.tubemq.frame import Method
+from fastwire.tubemq.format.frame import Method
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.systems.produced import ProduceError
 from tests.daemon.systems.tubemq.test_producer import each, producing, write

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from fastwire.tubemq import client_membership
-from fastwire.tubemq.frame import Method
+from fastwire.tubemq.format.frame import Method
+from fastwire.tubemq.groups import client_membership
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.testing.system.scene import MemorySink, Scene

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, cast
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.membership import EventType, Membership, Settings
-from fastwire.tubemq.text import Broker, BrokerPartition
+from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups.membership import EventType, Membership, Settings
 from fastwire_daemon.systems.tubemq.cluster import Cluster
 from fastwire_daemon.systems.tubemq.source.member import Change, Member
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.frame import Method
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.names import parse_master_url
-from fastwire.tubemq.outbox import OutgoingMessage
+from fastwire.tubemq.producing.outbox import OutgoingMessage
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.systems.produced import ProduceError

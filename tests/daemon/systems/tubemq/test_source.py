@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fastwire.position import Coverage, Position, Span
-from fastwire.tubemq.error import Code
-from fastwire.tubemq.frame import Method
+from fastwire.tubemq.format.error import Code
+from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.names import parse_master_url
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro.schema import compile_avro
 from fastwire_daemon.config.decode import chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.diverted import read_letters
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.encoders.parquet import ParquetEncoder

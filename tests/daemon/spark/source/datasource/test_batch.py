@@ -32,9 +32,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, In, InputPartit
 
 from fastwire.errors import FastwireError
 from fastwire_daemon.config import ConfigError
+from fastwire_daemon.spark.register import FastwireSource
 from fastwire_daemon.spark.source import systems
 from fastwire_daemon.spark.source.datasource import BatchReader, FilteringBatchReader
-from fastwire_daemon.spark.source.register import FastwireSource
 from tests.daemon.spark.source.datasource.playing import given, rows
 from tests.support.source_tree import ROOT
 from tests.support.spark_scene import ROWS, PulsarScene, Serve, serve

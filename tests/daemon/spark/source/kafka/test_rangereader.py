@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import decode_response, encode_response
-from fastwire.kafka.payload import Compression, Record, encode_batch
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import decode_response, encode_response
+from fastwire.kafka.producing.payload import Compression, Record, encode_batch
+from fastwire.kafka.protocol.connection import Key
 from fastwire.position import Position
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
 from fastwire_daemon.spark.source.ranges import QueryPartition, Range

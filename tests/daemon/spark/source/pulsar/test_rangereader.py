@@ -7,7 +7,7 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
-from fastwire.pulsar.payload import Entry, Record, encode_chunks
+from fastwire.pulsar.format.payload import Entry, Record, encode_chunks
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.spark.source.ranges import DataLossError
@@ -236,8 +236,8 @@ def test_a_silent_broker_is_left_when_patience_ends() -> None:
 def test_a_task_that_takes_no_rows_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """No data is received meanwhile, and pings keep the broker from closing the connection."""
     pings = []
-    monkeypatch.setattr("fastwire.pulsar.connection.SUSPENDED_FIRST_PING_S", 0.0)
-    monkeypatch.setattr("fastwire.pulsar.connection.Connection._ping", lambda self, now: pings.append(now))
+    monkeypatch.setattr("fastwire.pulsar.protocol.connection.SUSPENDED_FIRST_PING_S", 0.0)
+    monkeypatch.setattr("fastwire.pulsar.protocol.connection.Connection._ping", lambda self, now: pings.append(now))
     with serving(8000) as broker:
         one = client(broker.url)
         batches = reading(one, part(at(broker, 7999)))

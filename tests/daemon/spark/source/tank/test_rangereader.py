@@ -10,10 +10,10 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
-from fastwire.tank.bundle import Message, encode_bundle
-from fastwire.tank.consume import FetchPartition, PartitionAnswer, encode_consume_answer
-from fastwire.tank.error import PartitionStatus
-from fastwire.tank.message import MessageType, encode_frame
+from fastwire.tank.format.error import PartitionStatus
+from fastwire.tank.format.message import MessageType, encode_frame
+from fastwire.tank.producing.bundle import Message, encode_bundle
+from fastwire.tank.protocol.consume import FetchPartition, PartitionAnswer, encode_consume_answer
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.spark.source.ranges import DataLossError, QueryPartition, Range
 from tests.support.ranges import ALL, Ranges, T

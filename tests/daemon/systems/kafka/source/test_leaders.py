@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.connection import Key
-from fastwire.kafka.error import Code
-from fastwire.kafka.message import decode_response, encode_response
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.format.message import decode_response, encode_response
+from fastwire.kafka.protocol.connection import Key
 from fastwire.position import Coverage
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
 from fastwire_daemon.pipeline.pipeline import Pipeline, PipelineFailed
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget
 from fastwire_daemon.runtime.metrics import DaemonMetrics
-from fastwire_daemon.systems.clusterreader import ClusterReader
 from fastwire_daemon.systems.kafka.source.source import KafkaSource
+from fastwire_daemon.systems.reading.clusterreader import ClusterReader
 from fastwire_daemon.systems.source import LogStopped
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
@@ -35,8 +35,8 @@ NO_LEADER = "t partition 1: LEADER_NOT_AVAILABLE (no broker leads it now)"
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No partition waits for long."""
-    monkeypatch.setattr("fastwire_daemon.systems.patience.LOG_LIMIT_S", 0.5)
-    monkeypatch.setattr("fastwire_daemon.systems.atleaders.TELL_S", 0.2)
+    monkeypatch.setattr("fastwire_daemon.systems.reading.patience.LOG_LIMIT_S", 0.5)
+    monkeypatch.setattr("fastwire_daemon.systems.reading.atleaders.TELL_S", 0.2)
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ async def test_partitions_that_are_new_begin_together_or_not_at_all(monkeypatch:
             broker.move_leader("t", 2, node=0)
             await pipe.granted()
             assert pipe.count("assigned") == 1
-        monkeypatch.setattr("fastwire_daemon.systems.offsetlookup.TOGETHER_S", 0.1)
+        monkeypatch.setattr("fastwire_daemon.systems.reading.offsetlookup.TOGETHER_S", 0.1)
         broker.move_leader("t", 2, node=-1)
         async with reading(broker, start="latest") as pipe:
             await until(lambda: len(pipe.assigned) == 2, "the others")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.payload import Record, encode_batch
+from fastwire.kafka.producing.payload import Record, encode_batch
+from fastwire.kafka.protocol.fetch import FetchLimits
 from fastwire.position import Position, Span
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.kafka.requests import versions_of

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.error import Code
-from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.format.error import Code
+from fastwire.kafka.protocol.fetch import FetchLimits
 from fastwire_daemon.config import ConfigError, parse_connection
 from fastwire_daemon.devbroker.kafka import Request
 from fastwire_daemon.systems.kafka import replica

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.systems.source import SourceFailed

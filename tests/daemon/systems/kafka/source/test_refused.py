@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.format.error import BrokerError, Code
 from fastwire_daemon.systems.kafka.source.firstposition import FirstPositions
-from fastwire_daemon.systems.patience import Patience
+from fastwire_daemon.systems.reading.patience import Patience
 from tests.support.kafka.source_pipe import batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
 from tests.support.source_pipe import until
@@ -78,7 +78,7 @@ async def test_a_beginning_that_is_not_found_is_waited_for_and_has_a_limit(monke
         raise BrokerError(1234, "offsets of t")
 
     monkeypatch.setattr(FirstPositions, "_start_offset", refuse)
-    monkeypatch.setattr("fastwire_daemon.systems.patience.LOG_LIMIT_S", 1.0)
+    monkeypatch.setattr("fastwire_daemon.systems.reading.patience.LOG_LIMIT_S", 1.0)
     async with serving() as broker:
         broker.append("t", batches(0, 10))
         async with reading(broker) as pipe:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.payload import Compression, Record, encode_batch
+from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.position import Coverage
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.source import SourceFailed

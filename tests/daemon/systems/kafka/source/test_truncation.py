@@ -9,13 +9,13 @@ import pyarrow.dataset as ds
 import pytest
 
 from fastwire.kafka.columns import ROW
-from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.names import parse_bootstrap_url
+from fastwire.kafka.protocol.fetch import FetchLimits
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.pipeline.pipeline import Pipeline

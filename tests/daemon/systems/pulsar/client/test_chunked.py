@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire.pulsar.columns import redeliveries
-from fastwire.pulsar.payload import Entry, Record, encode_chunks
+from fastwire.pulsar.format.payload import Entry, Record, encode_chunks
 from fastwire_daemon.pulsar import DeadLetterPolicy, Delivery, MessageId, RedeliveryBackoff
 from tests.support.hostile import pulsar as hostile
 from tests.support.pulsar.client_scene import playing, take, values

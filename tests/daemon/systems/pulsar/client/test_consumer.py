@@ -11,8 +11,8 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Record, encode_chunks
-from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.format.payload import Record, encode_chunks
+from fastwire.pulsar.protocol.request import BrokerError
 from fastwire_daemon.devbroker.pulsar import PulsarConnection
 from fastwire_daemon.devbroker.pulsar.broker import HANDLERS
 from fastwire_daemon.pulsar import MessageId, RedeliveryBackoff, connect

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_single_entry
+from fastwire.pulsar.format.payload import Compression, Record, encode_batch_entry, encode_single_entry
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
 from tests.support.pulsar.client_scene import playing, take, values
 from tests.support.source_pipe import entries, until

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire.errors import CorruptEntryError, Damage
-from fastwire.pulsar.payload import Entry, Record, encode_batch_entry, encode_chunks, split_payload
+from fastwire.pulsar.format.payload import Entry, Record, encode_batch_entry, encode_chunks, split_payload
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
 from fastwire_daemon.systems.pulsar.entryencryptor import EntryEncryptor

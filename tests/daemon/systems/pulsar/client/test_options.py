@@ -8,9 +8,9 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.schema import wire_schema
+from fastwire.pulsar.format.payload import Record, encode_batch_entry
+from fastwire.pulsar.protocol.request import BrokerError
+from fastwire.pulsar.protocol.schema import wire_schema
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.pulsar.dispatch import key_slot

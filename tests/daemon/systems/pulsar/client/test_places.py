@@ -9,7 +9,7 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
-from fastwire.pulsar.payload import Record
+from fastwire.pulsar.format.payload import Record
 from fastwire_daemon.client import connect as connect_any
 from fastwire_daemon.pulsar import EARLIEST, Client, MessageId
 from fastwire_daemon.systems.pulsar.client.member import Member

@@ -70,7 +70,7 @@ async def test_times_and_ends(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def at_time(made: Any, publish_time: int) -> Any:
-    from fastwire.pulsar.payload import Record, encode_batch_entry
+    from fastwire.pulsar.format.payload import Record, encode_batch_entry
 
     number = made.sequence_id // 10
     records = [Record(value=b"%d:%d" % (number, row)) for row in range(10)]

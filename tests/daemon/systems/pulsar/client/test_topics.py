@@ -8,7 +8,7 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.pattern import parse_pattern
+from fastwire.pulsar.names.pattern import parse_pattern
 from fastwire_daemon.devbroker.base import RefusedError
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.support.pulsar.client_scene import playing, take, values

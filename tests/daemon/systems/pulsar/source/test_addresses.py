@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Record
-from fastwire.pulsar.topic import parse_service_url
+from fastwire.pulsar.format.payload import Record
+from fastwire.pulsar.names.topic import parse_service_url
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
-from fastwire_daemon.systems.stage import Stage
+from fastwire_daemon.systems.reading.stage import Stage
 from tests.support.pulsar.client_scene import playing, take
 from tests.support.pulsar.source_scene import FULL, reading, serving
 from tests.support.source_pipe import Pipe, entries, until

@@ -12,14 +12,14 @@ import pytest
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import Phase
+from fastwire.pulsar.protocol.consumer import Phase
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.net.auth import TokenCredentials, token_from
 from fastwire_daemon.net.tls import ClientTls
-from fastwire_daemon.systems import clustered
+from fastwire_daemon.systems.reading import clustered
+from fastwire_daemon.systems.reading.stage import Stage
 from fastwire_daemon.systems.source import LogStopped
-from fastwire_daemon.systems.stage import Stage
 from tests.brokers.certs import make_certificates
 from tests.support.hostile import pulsar as hostile
 from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving
@@ -331,7 +331,7 @@ async def test_brokers_with_bad_manners(make: Any) -> None:
 
 @pytest.mark.parametrize("kind", [C.LOOKUP, C.PARTITIONED_METADATA, C.SUBSCRIBE, C.GET_LAST_MESSAGE_ID, C.CONNECT])
 async def test_requests_that_stay_unanswered(kind: "pb.BaseCommand.Type", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire.pulsar.connection.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("fastwire.pulsar.protocol.connection.CONNECT_TIMEOUT_S", 0.3)
     async with serving(hostile.NeverAnswers(kind, times=2)) as broker:
         broker.append("t", entries(0, 5))
         async with reading(broker, operation_timeout_s=0.2) as pipe:

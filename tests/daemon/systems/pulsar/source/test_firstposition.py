@@ -7,7 +7,7 @@ import pytest
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.systems.pulsar.source.coverage import Landed, declared_gap, landed_of, newly_landed
-from fastwire_daemon.systems.stage import Stage
+from fastwire_daemon.systems.reading.stage import Stage
 from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving
 from tests.support.source_pipe import entries, until
 

@@ -8,8 +8,7 @@ import pytest
 
 from fastwire.position import Coverage, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.encryption import Decryptor, Encryptor
-from fastwire.pulsar.payload import (
+from fastwire.pulsar.format.payload import (
     Compression,
     Entry,
     Record,
@@ -20,6 +19,7 @@ from fastwire.pulsar.payload import (
     split_payload,
 )
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire.pulsar.reading.encryption import Decryptor, Encryptor
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from tests.support.pulsar.source_scene import FULL, ORDERED, TYPES, reading, serving

@@ -11,7 +11,7 @@ import pytest
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Entry, Record, encode_batch_entry, encode_chunks, encode_single_entry
+from fastwire.pulsar.format.payload import Entry, Record, encode_batch_entry, encode_chunks, encode_single_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.support.hostile import pulsar as hostile
 from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving

@@ -11,8 +11,8 @@ import pytest
 from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
-from fastwire_daemon.systems import clustered
 from fastwire_daemon.systems.pulsar.source import PulsarSource
+from fastwire_daemon.systems.reading import clustered
 from tests.support.pulsar.round_trip import round_trips
 from tests.support.pulsar.source_scene import reading, serving
 from tests.support.source_pipe import entries, entry, until

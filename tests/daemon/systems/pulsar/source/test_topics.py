@@ -7,7 +7,7 @@ import pytest
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
-from fastwire_daemon.systems.stage import Stage
+from fastwire_daemon.systems.reading.stage import Stage
 from tests.support.hostile.pulsar import NeverAnswers
 from tests.support.pulsar.source_scene import landed, reading, serving
 from tests.support.source_pipe import entries, until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastwire.position import Position
-from fastwire.tank.error import PartitionStatus
+from fastwire.tank.format.error import PartitionStatus
 from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions

@@ -1,0 +1,146 @@
+"""The command ``dead``: shows the dead letters of a dataset, and writes them out as files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastwire.systems import grammars
+
+from ..options import BrokerOptions, DatasetPlace, StoreAccess, argument, refuse, with_broker_options
+from ..say import say
+
+__all__ = ["dead"]
+
+
+_SYSTEMS = ", ".join(grammar.title for grammar in grammars())
+
+
+@with_broker_options(reading=False)
+def dead(
+    path: DatasetPlace,
+    reason: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only those with this reason, such as Truncated.")
+    ] = None,
+    each: Annotated[bool, typer.Option("--list", help="Show each one, with its first bytes.")] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the raw bytes of each into a file, and letters.jsonl beside them."),
+    ] = None,
+    replay: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--replay",
+            metavar="URL TOPIC",
+            help=f"Write the values to a topic ({_SYSTEMS}) and mark them: exactly once where there are properties.",
+        ),
+    ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="With --replay: write anew what a killed command may have written, where that cannot be found out.",
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with --list one a letter.")] = False,
+    config: StoreAccess = None,
+    *,
+    broker: BrokerOptions,
+) -> None:
+    """Show the dead letters of a dataset: records that could not be decoded, with reasons and positions.
+
+    Without --replay nothing in the dataset is changed. Daemons may write meanwhile.
+    """
+    if replay is not None:
+        if each or write is not None:
+            raise typer.BadParameter("stands alone, or with --reason", param_hint="--replay")
+        _replay(path, config, replay, reason, broker, again=again, as_json=as_json)
+        return
+    if again:
+        raise typer.BadParameter("stands with --replay", param_hint="--again")
+    from ...dataset.deadletters.reader import dead_letters
+    from ..stores import bucket_at
+    from .letters import LetterFolder, LetterSums, letter_line, show_letter
+
+    sums = LetterSums(path)
+    folder = None if write is None else LetterFolder(write)
+    for letter in dead_letters(path, bucket_at(path, config)):
+        if reason is not None and letter.kind != reason:
+            continue
+        sums.add(letter)
+        if folder is not None:
+            folder.add(letter)
+        if each:
+            typer.echo(letter_line(letter)) if as_json else show_letter(letter)
+    if folder is not None:
+        folder.close()
+    if not each or not as_json:
+        sums.show(as_json=as_json)
+
+
+def _replay(
+    path: str,
+    config: Path | None,
+    target: tuple[str, str],
+    reason: str | None,
+    broker: BrokerOptions,
+    *,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """Write the dead letters of a dataset to a topic, and print how many."""
+    import asyncio
+    import json
+
+    from ...config import ConfigError, parse_connection
+    from ...dataset.deadletters.replay import Replay
+    from ...dataset.proof.report import counted
+    from ...runtime.logs import configure
+    from ...systems.registry import recall_of, system_named
+    from ...systems.writer import WriteOptions
+    from ..stores import bucket_at
+    from .replay import LetterReplay, Replayed
+
+    url, topic = target
+    try:
+        connection = parse_connection({"url": url} | broker.keys())
+        system = system_named(connection.system)
+        with argument("--replay"):
+            topic = system.grammar.topic(topic)
+    except ConfigError as exc:
+        refuse(exc, broker)
+    configure(level="warning")
+    counts = Replayed()
+
+    def tell(line: str) -> None:
+        say(line, err=True)
+
+    async def run(source: Replay) -> None:
+        recall = recall_of(connection, topic)
+        if recall is None:
+            tell(f"{system.grammar.title} stores no properties: letters of a command that is killed are written again")
+        replay = LetterReplay(
+            source,
+            str(connection.url),
+            topic,
+            lambda name: system.open_writer(connection, topic, WriteOptions(batch=1000, name=name, resend=False)),
+            recall,
+            counts,
+            tell=tell,
+        )
+        await replay.run(reason, again=again)
+
+    done = False
+    try:
+        with Replay(path, bucket_at(path, config)) as source:
+            asyncio.run(run(source))
+        done = True
+    finally:
+        if not (done or counts.written or counts.found):
+            pass  # the error says it all
+        elif as_json:
+            typer.echo(json.dumps({"path": path} | counts.to_json()))
+        else:
+            say(f"{path}: {counted(counts.written, 'dead letter')} written to {target[1]} and marked")
+            for line in counts.lines():
+                say(f"  {line}")

@@ -1,0 +1,160 @@
+"""The command ``produce``: writes records to a topic."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from fastwire.systems import grammars
+
+from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
+from ..topicnames import complete_topic
+
+__all__ = ["produce"]
+
+_NAMED = " or ".join(grammar.title for grammar in grammars() if grammar.topic_is_partition)
+_LOAD_BYTES = 1 << 20  # largest size of a batch of generated records, before compression
+
+
+class Input(StrEnum):
+    """The input formats of ``produce``."""
+
+    LINES = "lines"
+    JSONL = "jsonl"
+
+
+class Codec(StrEnum):
+    """The compression codecs of ``produce``."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZLIB = "zlib"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+
+
+class Batching(StrEnum):
+    """The keys that share a batch of ``produce``."""
+
+    KEY = "key"
+    GROUPED = "grouped"
+    MIXED = "mixed"
+
+
+class KeyHash(StrEnum):
+    """The hash functions that map a key to a partition."""
+
+    JAVA = "java"
+    MURMUR3 = "murmur3"
+
+
+@with_broker_options(reading=False)
+def produce(
+    url: Annotated[str, typer.Argument(metavar="URL", help=URL_HELP, show_default=False)],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help=f"Name of the topic; with {_NAMED} also of one partition.",
+            show_default=False,
+            autocompletion=complete_topic,
+        ),
+    ],
+    form: Annotated[
+        Input,
+        typer.Option(
+            "--format",
+            help="jsonl: one object per line with value, key, properties, event_time, ordering_key, partition.",
+        ),
+    ] = Input.LINES,
+    load: Annotated[
+        int | None, typer.Option("--load", metavar="N", min=1, help="Generate N records instead of reading input.")
+    ] = None,
+    size: Annotated[
+        int,
+        typer.Option("--size", metavar="BYTES", min=1, max=80_000, help="Size of each generated record, in bytes."),
+    ] = 100,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", min=0, help="Most records in a batch; 0: no batches.")
+    ] = 1000,
+    batching: Annotated[
+        Batching,
+        typer.Option(
+            "--batching",
+            help="Keys in a batch, where the system has such: key keeps every order, grouped that of each key, mixed "
+            "that of partitions.",
+        ),
+    ] = Batching.KEY,
+    compression: Annotated[
+        Codec | None,
+        typer.Option("--compression", help="Compression of the batches; default: lz4, where the system has it."),
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", metavar="N", min=1, help="Largest number of records per second.")
+    ] = None,
+    key_hash: Annotated[
+        KeyHash,
+        typer.Option("--key-hash", help="Hash of keys to partitions; use that of the topic's other producers."),
+    ] = KeyHash.JAVA,
+    create: Annotated[
+        int,
+        typer.Option(
+            "--create",
+            metavar="PARTITIONS",
+            min=0,
+            help="Create the topic if it does not exist; for systems whose brokers do not by themselves.",
+        ),
+    ] = 0,
+    public_keys: Annotated[
+        list[str] | None,
+        typer.Option("--public-key", metavar="NAME=FILE", help="Encrypt the records for this public key (PEM)."),
+    ] = None,
+    *,
+    broker: BrokerOptions,
+) -> None:
+    """Write records to a topic: the lines of standard input, or generated ones. Ctrl-C flushes and ends.
+
+    In JSON lines value, key and ordering_key are text, null or {"base64": "..."}; a null value is a tombstone.
+    The environment variable FASTWIRE_TOKEN may hold a token, FASTWIRE_PASSWORD a password.
+    """
+    import asyncio
+    from functools import partial
+
+    from ...config import ConfigError, parse_connection
+    from ...runtime.logs import configure
+    from ...systems.load import Load
+    from ...systems.registry import system_named
+    from ...systems.writer import Put, WriteOptions
+    from .feed import feed
+    from .input import parse_json, parse_line
+
+    sealed = files_by_name("--public-key", public_keys)
+    if sealed and load is not None:
+        raise typer.BadParameter("generated records are not encrypted", param_hint="--public-key")
+    try:
+        connection = parse_connection({"url": url} | broker.keys())
+        system = system_named(connection.system)
+        with argument("TOPIC"):
+            system.grammar.topic(topic)
+        options = WriteOptions(
+            compression=None if compression is None else compression.name,
+            batch=batch,
+            create=create,
+            batching=batching.value,
+            hashing=key_hash.value,
+            public_keys=sealed,
+        )
+        make_writer = partial(system.open_writer, connection, topic, options)
+        make_writer()  # raises now what is wrong with the options; it connects only when it is entered
+    except ConfigError as exc:
+        refuse(exc, broker)
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc)) from None
+    configure(level="warning")
+    what: Load | Callable[[bytes], Put] = parse_json if form is Input.JSONL else parse_line
+    if load is not None:
+        together = batch and max(1, min(batch, _LOAD_BYTES // size))
+        what = Load(records=load, batch=together, record_bytes=size)
+    asyncio.run(feed(make_writer, what, rate=rate))

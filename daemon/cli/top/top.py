@@ -1,0 +1,113 @@
+"""The screen of ``top``: the pipelines of several daemons as tables, drawn again and again."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ...config import HttpAddress
+from ...runtime.terminal import printable
+from ...service.progress import format_bytes
+from ..daemons import Daemon, look_at, number_of, table_of
+
+__all__ = ["screen", "watch"]
+
+_WARNINGS = 3  # of each daemon
+_STATES = {"running": "green", "failed": "bold red"}
+
+
+def watch(
+    addresses: Sequence[HttpAddress],
+    interval_s: float,
+    timeout_s: float,
+    console: Console,
+    pause: Callable[[float], object] = time.sleep,
+) -> None:
+    """Draw the daemons every ``interval_s`` seconds until KeyboardInterrupt, which ends it without an error."""
+    with ThreadPoolExecutor(len(addresses), "top") as threads:
+
+        def look() -> list[Daemon]:
+            return list(threads.map(lambda address: look_at(address, timeout_s), addresses))
+
+        try:
+            with Live(screen(look()), console=console, screen=True, auto_refresh=False) as live:
+                while True:
+                    live.update(screen(look()), refresh=True)
+                    pause(interval_s)
+        except KeyboardInterrupt:
+            return
+
+
+def screen(daemons: Sequence[Daemon]) -> RenderableType:
+    """Return all daemons, one below the other."""
+    return Group(*(part for daemon in daemons for part in _daemon(daemon)))
+
+
+def _daemon(daemon: Daemon) -> Iterator[RenderableType]:
+    head = Text(no_wrap=True, overflow="ellipsis")
+    head.append(str(daemon.address), "bold")
+    head.append(f"  {daemon.health}", "green" if daemon.health == "healthy" else "bold red")
+    if daemon.error:
+        head.append(f"  {printable(daemon.error)}")
+    else:
+        memory = table_of(daemon.status, "memory")
+        used, limit = (format_bytes(int(number_of(memory, name))) for name in ("used", "limit"))
+        head.append(f"  memory {used} of {limit}", "dim")
+    yield head
+    pipelines = daemon.status.get("pipelines", {})
+    if pipelines:
+        yield _pipelines(pipelines)
+    for name, pipeline in pipelines.items():
+        for trouble in _troubles(pipeline):
+            yield Text(printable(f"  {name}: {trouble}"), "bold red", no_wrap=True, overflow="ellipsis")
+    warnings = daemon.status.get("warnings")
+    for line in warnings[:_WARNINGS] if isinstance(warnings, list) else ():
+        yield Text(printable(f"  {_warning(line)}"), "yellow", no_wrap=True, overflow="ellipsis")
+    yield Text()
+
+
+def _pipelines(pipelines: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    table.add_column("  pipeline", no_wrap=True, overflow="ellipsis", ratio=1, min_width=10)
+    table.add_column("state", no_wrap=True)
+    for title in ("rows/s", "bytes/s", "lag", "open roll", "dead"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("limited by", no_wrap=True, overflow="ellipsis")
+    for name, pipeline in pipelines.items():
+        state = str(pipeline.get("state", "?"))
+        letters = int(number_of(pipeline, "dead_letters"))
+        lag = table_of(table_of(pipeline, "source"), "lag")
+        table.add_row(
+            Text(f"  {printable(name)}"),
+            Text(printable(state), _STATES.get(state, "yellow")),
+            f"{number_of(pipeline, 'rows_per_s'):,.0f}",
+            format_bytes(int(number_of(pipeline, "bytes_per_s"))),
+            f"{int(number_of(lag, 'backlog_entries')):,}" if lag else "?",
+            f"{int(number_of(table_of(pipeline, 'roll'), 'rows')):,}",
+            Text(f"{letters:,}", "bold red" if letters else ""),
+            Text(printable(str(table_of(pipeline, "stages").get("limit", "")))),
+        )
+    return table
+
+
+def _troubles(pipeline: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("error", "waiting", "unpublished"):
+        if pipeline.get(key):
+            yield str(pipeline[key])
+    for log, why in table_of(pipeline, "stopped_partitions").items():
+        yield f"{log} has stopped: {why}"
+
+
+def _warning(line: object) -> str:
+    if not isinstance(line, dict):
+        return ""
+    at = str(line.get("ts", "")).partition("T")[2].partition(".")[0]
+    fields = " ".join(
+        f"{name}={value}" for name, value in line.items() if name not in ("ts", "level", "logger", "event")
+    )
+    return f"{at} {line.get('level', '')}: {line.get('event', '')} {fields}"

@@ -1,0 +1,1 @@
+"""Dead letters of a dataset: reading them, and writing them back to a topic."""

@@ -1,0 +1,138 @@
+"""Dead letters: entries that could not be decoded, stored unchanged in Arrow IPC files beside the log."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from fastwire.position import Log, format_position
+
+from ..staging import StagedFile
+from .entry import Diverted, Letter
+
+__all__ = ["DeadLetterFile", "each_letter", "read_letters"]
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("cluster", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("incarnation", pa.string(), nullable=False),
+        pa.field("position", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("payload", pa.large_binary(), nullable=False),
+    ]
+)
+# Payloads of one record batch, whose header takes 1 KiB: a larger letter is a batch of its own.
+_BATCH_BYTES = 1 << 20
+
+
+class _Outbox:
+    """A file in memory for pyarrow's writer, which would not survive a failed write; ``take`` empties it."""
+
+    closed = False  # pyarrow reads it before each use
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        """Hold ``data`` until ``take``."""
+        self._pieces.append(data)
+        return len(data)
+
+    def take(self) -> list[bytes]:
+        """Return what was written since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def flush(self) -> None:
+        """Do nothing: ``take`` empties it."""
+
+    def close(self) -> None:
+        """Do nothing: the writer that is dropped without an end calls it, too."""
+
+
+class DeadLetterFile:
+    """The dead letters of one roll, in a staged file; none stays in memory.
+
+    Writing may wait for disk space, and raises the errors of writing to a staged file.
+    """
+
+    def __init__(self, staged: StagedFile) -> None:
+        self.staged = staged
+        self._counts: dict[Log, tuple[int, int]] = {}
+        self._outbox = _Outbox()
+        self._writer: Any = pa.ipc.new_file(pa.PythonFile(self._outbox, mode="w"), _SCHEMA)
+
+    @property
+    def diverted(self) -> tuple[Diverted, ...]:
+        """Entries and rows by log."""
+        return tuple(Diverted(log, entries, rows) for log, (entries, rows) in self._counts.items())
+
+    def add(self, letters: Sequence[Letter]) -> None:
+        """Write ``letters`` behind those before them."""
+        batch: list[Letter] = []
+        size = 0
+        for letter in letters:
+            if batch and size + len(letter.payload) > _BATCH_BYTES:
+                self._write(batch)
+                batch, size = [], 0
+            batch.append(letter)
+            size += len(letter.payload)
+        if batch:
+            self._write(batch)
+
+    def finish(self) -> None:
+        """Write the end of the file, without which it cannot be read."""
+        self._writer.close()
+        self._drain()
+        self.staged.rows = sum(rows for _, rows in self._counts.values())
+
+    def _write(self, letters: Sequence[Letter]) -> None:
+        columns: Iterable[list[Any]] = (
+            [letter.log.cluster for letter in letters],
+            [letter.log.topic for letter in letters],
+            [letter.log.partition for letter in letters],
+            [letter.log.incarnation for letter in letters],
+            [format_position(letter.log.system, letter.position) for letter in letters],
+            [letter.reason for letter in letters],
+            [letter.rows for letter in letters],
+        )
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=False)]
+        self._writer.write_batch(pa.RecordBatch.from_arrays([*arrays, _payloads(letters)], schema=_SCHEMA))
+        self._drain()
+        for letter in letters:
+            entries, rows = self._counts.get(letter.log, (0, 0))
+            self._counts[letter.log] = entries + 1, rows + letter.rows
+
+    def _drain(self) -> None:
+        for piece in self._outbox.take():
+            self.staged.file.write(piece)
+
+
+def _payloads(letters: Sequence[Letter]) -> pa.Array:
+    """The column of payloads; one that is alone is not copied."""
+    if len(letters) > 1:
+        return pa.array([letter.payload for letter in letters], pa.large_binary())
+    payload = letters[0].payload
+    offsets = pa.array([0, len(payload)], pa.int64()).buffers()[1]
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(payload)])
+
+
+def read_letters(file: BinaryIO) -> pa.Table:
+    """The dead letters in one file. Raises OSError or pyarrow.ArrowInvalid."""
+    with pa.ipc.open_file(file) as reader:
+        return reader.read_all()
+
+
+def each_letter(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield the dead letters in one file, without cluster and incarnation; about 1 MiB is read at a time.
+
+    Raises OSError or pyarrow.ArrowInvalid.
+    """
+    names = [name for name in _SCHEMA.names if name not in ("cluster", "incarnation")]
+    with pa.ipc.open_file(file) as reader:
+        for number in range(reader.num_record_batches):
+            yield from reader.get_batch(number).select(names).to_pylist()

@@ -1,0 +1,1 @@
+"""The checks of ``verify`` and their report."""

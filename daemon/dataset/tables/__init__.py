@@ -1,0 +1,1 @@
+"""Tables over the files of a dataset: Delta and Iceberg behind one contract."""

@@ -1,0 +1,1 @@
+"""Connections to brokers: opening, authentication, reconnecting, and the requests in flight."""

@@ -1,0 +1,283 @@
+"""The common base of broker connections of all systems.
+
+A state machine implements the protocol; the link owns its socket, passes its chunks on, and completes pending requests.
+"""
+
+import asyncio
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from fastwire.columns.chunk import Chunk
+from fastwire.connection import Scanning
+from fastwire.errors import FastwireError, ProtocolError
+
+from ...net.endpoint import LinkLost, Machine
+from ...net.transport import Transport, open_transport
+from ...runtime.clock import CLOCK
+
+__all__ = ["BrokerLink", "LinkMachine", "Reach", "ScanSettings", "scan_options"]
+
+CONTROL_BUFFER_BYTES = 64 << 10  # of a connection that fetches no records
+
+A = TypeVar("A")
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class LinkMachine(Machine[E_co], Protocol[E_co]):
+    """A connection's state machine with a scanner that fills chunks."""
+
+    open_since: float | None
+    """The loop's time when the open chunk got its first entry; None while it is empty."""
+
+    @property
+    def scanner(self) -> Scanning:
+        """The scanner of this connection."""
+
+    @property
+    def ready(self) -> bool:
+        """True once the handshake is complete."""
+
+    def take_chunk(self) -> Chunk | None:
+        """Return the open chunk and begin another; None if it is empty."""
+
+    def drop_chunk(self) -> None:
+        """Drop the rows of the open chunk."""
+
+
+class Reach(Protocol):
+    """The settings of a client that concern every connection."""
+
+    @property
+    def server_name(self) -> str:
+        """The name that the broker's certificate must carry; "" for its host."""
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """Timeout of a connection attempt in seconds."""
+
+
+class ScanSettings(Protocol):
+    """The settings of a client that concern the decoding of records."""
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The columns to build, None for all."""
+
+    @property
+    def on_corrupt(self) -> Literal["divert", "stop"]:
+        """Reaction to records that cannot be decoded."""
+
+
+def scan_options(settings: ScanSettings, fetch_bytes: int | None) -> dict[str, Any]:
+    """Return the options of a connection's scanner. ``fetch_bytes``: its buffer, None if it fetches no records."""
+    return {
+        "columns": settings.columns,
+        "on_corrupt": settings.on_corrupt,
+        "buffer_bytes": fetch_bytes or CONTROL_BUFFER_BYTES,
+        "clock": CLOCK if fetch_bytes else None,
+    }
+
+
+C = TypeVar("C", bound=LinkMachine[Any])
+
+
+class BrokerLink(ABC, Generic[C, E, A]):
+    """A connection ``C`` with events ``E`` and responses ``A``.
+
+    The future ``lost`` is done when the connection is closed by either side. Messages name the link by ``str``;
+    ``server`` is the name and version that the broker reports, "" if it reports none. ``on_grown`` is called after a
+    read for which the receive buffer has grown.
+    """
+
+    def __init__(self, connection: C, on_chunk: Callable[[Chunk], None]) -> None:
+        self.server = ""
+        self.connection = connection
+        self.transport: Transport[E] = Transport(
+            connection, on_events=self._on_events, on_lost=self._on_lost, after_read=self._after_read
+        )
+        self.on_grown: Callable[[], object] | None = None
+        self._growths = 0
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._waiting: dict[int, asyncio.Future[A]] = {}
+        self._asking = False  # a flush of requests is scheduled for the end of this turn
+        self._login: asyncio.Task[None] | None = None  # a repeated login on the connection in use
+        self._on_chunk = on_chunk
+        self._timed = (0, 0, 0, 0)  # the scanner's times at the last ``take_times``
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect and log in. Raises UnreachableError, LinkLost, or the broker's refusal."""
+
+    @abstractmethod
+    def _on_events(self, events: Sequence[E]) -> None: ...
+
+    @abstractmethod
+    def _left(self, text: str, reason: Exception | None) -> None:
+        """Notify the users of this link; the requests in flight have failed already."""
+
+    def status(self) -> dict[str, Any]:
+        """Return this system's own fields for the link's entry on the status page."""
+        return {}
+
+    def _after_read(self) -> None:
+        if self.on_grown is not None and (growths := self.connection.scanner.growths) != self._growths:
+            self._growths = growths
+            self.on_grown()
+
+    # --- opening
+
+    async def _connect(
+        self, host: str, port: int, tls: ssl.SSLContext | None, reach: Reach, hello: Callable[[], object]
+    ) -> None:
+        """Connect, send ``hello`` and wait for the handshake. Raises UnreachableError, LinkLost, or the refusal."""
+        try:
+            await open_transport(
+                self.transport, host, port, tls=tls, server_name=reach.server_name, timeout_s=reach.connect_timeout_s
+            )
+        except BaseException:
+            self.transport.forget()
+            raise
+        if not self.transport.open:
+            raise LinkLost(f"connection to {self}: closed at once")
+        hello()
+        self.transport.flush()
+        try:
+            await asyncio.shield(self._ready)
+        except asyncio.CancelledError:
+            self.abort("given up")
+            raise
+
+    def _let_in(self) -> None:
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def _log_in_again(self, login: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._login is None or self._login.done():
+            self._login = self._loop.create_task(login())
+
+    @property
+    def ready(self) -> bool:
+        """True while the connection is open and the handshake complete."""
+        return self.connection.ready and self.transport.open
+
+    # --- requests
+
+    def _need(self) -> None:
+        if not self.ready:
+            raise LinkLost(f"connection to {self} is closed")
+
+    def _expect(self, request_id: int) -> "asyncio.Future[A]":
+        """Send the queued requests; the future returns the response to this one, or raises LinkLost."""
+        future: asyncio.Future[A] = self._loop.create_future()
+        self._waiting[request_id] = future
+        self._flush_soon()
+        return future
+
+    def _flush_soon(self) -> None:
+        """Send the queued requests at the end of this turn of the loop."""
+        if not self._asking:
+            # Responses arrive many at a time, and so do the requests that follow: one system call per turn.
+            self._asking = True
+            self._loop.call_soon(self._send_questions)
+
+    def _send_questions(self) -> None:
+        self._asking = False
+        self.transport.flush()
+
+    async def _answer(self, request_id: int) -> A:
+        future = self._expect(request_id)
+        try:
+            return await future
+        finally:
+            self._waiting.pop(request_id, None)
+            del future  # it holds its exception, which holds this frame, which holds the receive buffer
+
+    def _answered(self, request_id: int, answer: A) -> None:
+        future = self._waiting.pop(request_id, None)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def _refused(self, request_id: int, error: Exception) -> None:
+        future = self._waiting.pop(request_id, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def flush(self) -> None:
+        """Send the queued requests."""
+        self.transport.flush()
+
+    # --- the timer, and the open chunk
+
+    def tick(self, now: float, chunk_age_s: float) -> None:
+        """Run the machine's timers, and pass the open chunk on when it is ``chunk_age_s`` seconds old."""
+        self.transport.tick()
+        since = self.connection.open_since
+        if since is not None and now - since >= chunk_age_s:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Pass the open chunk on, full or not."""
+        chunk = self.connection.take_chunk()
+        if chunk is not None:
+            self._on_chunk(chunk)
+
+    def take_times(self) -> tuple[int, ...]:
+        """Return the nanoseconds by stage since the last call, in the order of the scanner's ``times``."""
+        before, self._timed = self._timed, self.connection.scanner.times()
+        return tuple(now - then for now, then in zip(self._timed, before, strict=True))
+
+    def drop_chunk(self) -> None:
+        """Drop the rows of the open chunk."""
+        self.connection.drop_chunk()
+
+    # --- the end
+
+    def close(self) -> None:
+        """Close the socket after sending what is queued."""
+        self.transport.close()
+        if not self.transport.open and not self.lost.done():
+            self._gone("closed")
+
+    def abort(self, reason: str) -> None:
+        """Close the socket at once."""
+        self.transport.abort(LinkLost(reason))
+
+    @staticmethod
+    def why(reason: Exception | None) -> str:
+        """Return the metrics' word (``ReconnectReason``) for the reason that has ended a connection."""
+        if reason is None or isinstance(reason, OSError):
+            return "lost"
+        if isinstance(reason, ProtocolError):
+            return "protocol_error"
+        return "silent" if isinstance(reason, LinkLost) else "other"
+
+    def _on_lost(self, reason: Exception | None) -> None:
+        # Received records are valid, whatever happened to the connection afterwards.
+        self.hand_on()
+        self._gone("closed by the broker" if reason is None else str(reason), reason)
+
+    def _gone(self, text: str, reason: Exception | None = None) -> None:
+        self.connection.close()
+        if self._login is not None:
+            self._login.cancel()
+        lost: FastwireError = LinkLost(f"connection to {self}: {text}")
+        if isinstance(reason, FastwireError) and not isinstance(reason, LinkLost):
+            lost = reason
+        if not self._ready.done():
+            self._ready.set_exception(lost)
+            self._ready.exception()  # there may be no caller left that retrieves it
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(LinkLost(f"connection to {self}: {text}"))
+        self._left(text, reason)
+        if not self.lost.done():
+            self.lost.set_result(None)

@@ -1,0 +1,1 @@
+"""Writing to topics, the same for all systems."""

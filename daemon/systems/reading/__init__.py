@@ -1,0 +1,1 @@
+"""Reading topics, the same for all systems: partitions, first positions, lag."""

@@ -1,0 +1,133 @@
+"""The lag of a source as its brokers report it, for the metrics and the status page."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fastwire.position import Log, Position, format_position, positions_of
+
+from ...runtime.metrics import PipelineMetrics
+from .stage import StagedPartition
+
+__all__ = ["Lag", "LogLag", "SourceLike"]
+
+LEAST_S = 0.06  # the shortest interval, per log: a thousand logs every 15 s would cost an idle daemon too much CPU
+MOST_SHOWN = 100  # logs on the status page, those with the largest backlog
+
+
+@dataclass(frozen=True, slots=True)
+class LogLag:
+    """A broker's report of one log: ``head`` is the position of its newest record, ``done`` the confirmed position.
+
+    ``backlog`` is the number of entries after ``done``.
+    """
+
+    backlog: int
+    head: Position | None
+    done: Position | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """More fields for the status page."""
+
+
+class SourceLike(Protocol):
+    """The attributes of a source that the lag needs."""
+
+    system: str
+
+    @property
+    def logs(self) -> Sequence[Log]:
+        """See ``Source.logs``."""
+
+    @property
+    def partitions(self) -> Sequence[StagedPartition]:
+        """The partitions, by log index."""
+
+    def position(self, index: int) -> Position | None:
+        """See ``Source.position``."""
+
+    def run(self, work: Any, name: str) -> "asyncio.Task[None]":
+        """See ``ClusteredSource.run``."""
+
+
+class Lag(ABC):
+    """Polls the brokers about every log that a source reads, every ``poll_s`` seconds (with many logs: less often).
+
+    A log without an answer is unknown and left out of the sums; if all are unknown, no lag is reported.
+    """
+
+    _source: SourceLike
+
+    def __init__(self, source: SourceLike, metrics: PipelineMetrics | None, poll_s: float) -> None:
+        self._source = source
+        self._metrics = metrics
+        self._poll_s = poll_s
+        self._lags: dict[int, LogLag] = {}  # by index of the log
+        self._asked_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def _ask(self) -> dict[int, LogLag]:
+        """Return the brokers' reports of the logs that are read, by log index."""
+
+    def look(self, now: float) -> None:
+        """Start a poll if one is due; ``now`` is the event loop's time."""
+        source = self._source
+        if self._task is not None and not self._task.done():
+            return
+        if not any(partition.granted for partition in source.partitions):
+            self._take({})  # logs that other consumers read are in their reports
+        elif not self._asked_at or now - self._asked_at >= max(self._poll_s, len(source.partitions) * LEAST_S):
+            self._asked_at = now
+            self._task = source.run(self._ask_and_take(), "lag")
+
+    def status(self, now: float) -> dict[str, Any] | None:
+        """Return the lag and the logs with the largest backlog; None if no log is known."""
+        if not self._lags:
+            return None
+        largest = sorted(self._lags.items(), key=lambda item: -item[1].backlog)[:MOST_SHOWN]
+        return {
+            "asked_s_ago": round(now - self._asked_at, 1),
+            "backlog_entries": self._backlog(),
+            "behind_logs": self._behind(),
+            "known_logs": len(self._lags),
+            "logs": {str(self._source.logs[index]): self._shown(index, lag) for index, lag in largest},
+        }
+
+    def close(self) -> None:
+        """Report no lag any more."""
+        self._take({})
+
+    async def _ask_and_take(self) -> None:
+        self._take(await self._ask())
+
+    def _take(self, lags: dict[int, LogLag]) -> None:
+        before, self._lags = self._lags, lags
+        if self._metrics is None:
+            return
+        if lags:
+            self._metrics.lag(self._backlog(), self._behind())
+        elif before:
+            self._metrics.lag_unknown()
+
+    def _backlog(self) -> int:
+        return sum(lag.backlog for lag in self._lags.values())
+
+    def _behind(self) -> int:
+        return sum(self._is_behind(index, lag) for index, lag in self._lags.items())
+
+    def _is_behind(self, index: int, lag: LogLag) -> bool:
+        """Return True if the broker holds a record that is neither received here nor confirmed by another consumer."""
+        head = lag.head
+        if not positions_of(self._source.system).ordered:
+            return lag.backlog > 0
+        if head is None or (lag.done is not None and lag.done >= head):
+            return False
+        received = self._source.position(index)
+        return received is None or received < head
+
+    def _shown(self, index: int, lag: LogLag) -> dict[str, Any]:
+        places = {"head": lag.head, "received": self._source.position(index), "cursor": lag.done}
+        texts = {name: None if at is None else format_position(self._source.system, at) for name, at in places.items()}
+        return {"backlog_entries": lag.backlog, **lag.more, **texts}

@@ -1,0 +1,1 @@
+"""Avro: schemas, their resolution, and the compiled walk of values."""

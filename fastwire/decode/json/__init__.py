@@ -1,0 +1,1 @@
+"""JSON: schemas, and the compiled walk of values."""

@@ -1,0 +1,1 @@
+"""Protobuf: descriptors, and the compiled walk of messages."""

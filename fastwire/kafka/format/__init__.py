@@ -1,0 +1,1 @@
+"""Kafka's wire format: layouts of requests and responses, error codes."""

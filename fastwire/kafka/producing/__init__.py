@@ -1,0 +1,1 @@
+"""Record batches, and the state of a producer."""

@@ -1,0 +1,1 @@
+"""Kafka's protocol: layouts of requests and responses, connections, cluster metadata."""

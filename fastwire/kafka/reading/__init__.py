@@ -1,0 +1,1 @@
+"""Kafka's hot path: fetched record batches into columns, and fetch sessions."""

@@ -1,0 +1,1 @@
+"""Pulsar's wire format: commands, metadata, payloads."""

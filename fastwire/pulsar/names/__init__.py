@@ -1,0 +1,1 @@
+"""Names of topics and namespaces, and patterns of them."""

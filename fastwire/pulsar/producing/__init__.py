@@ -1,0 +1,1 @@
+"""Batches of messages, and the state of a producer."""

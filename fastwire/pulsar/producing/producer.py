@@ -1,0 +1,582 @@
+"""State machine of one producer of one partition: sequence ids, batches, chunks, receipts (spec: pulsar 11, 24).
+
+A producer lives as long as its partition is written and moves from connection to connection. It keeps its id, its name
+and the entries without a receipt, which it sends again in order on every new connection. Monotonic time (s) and wall
+time (ms since 1970, stored in the records) are arguments.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Any
+
+from fastwire.columns.routes import Routes
+from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
+from fastwire.position import Position
+from fastwire.producer import NotConfirmed
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.format.command import DEFAULT_MAX_MESSAGE_SIZE
+from fastwire.pulsar.format.payload import (
+    Compression,
+    Encrypt,
+    Entry,
+    Record,
+    encode_batch_entry,
+    encode_block_entry,
+    encode_chunks,
+    encode_send,
+    encode_single_entry,
+    record_of,
+    split_payload,
+)
+from fastwire.pulsar.producing.batcher import Batch, Batcher, Batching, BatchLimits, weight
+from fastwire.pulsar.producing.outgoing import MessageBlock, MessageRoutes
+from fastwire.pulsar.protocol.connection import Connection, State
+from fastwire.pulsar.protocol.event import SendConfirmed, SendRefused
+from fastwire.pulsar.protocol.request import Kind
+
+__all__ = ["Access", "Outcome", "Phase", "Producer", "ProducerSettings", "SendTimeout", "TooLargeError"]
+
+_C = pb.BaseCommand
+_MOST = 1 << 63
+
+# Bytes kept free in a chunk below the largest message: for its metadata, and for the header that storage nodes add,
+# whose own default limit equals the broker's.
+LEAST_MARGIN, MOST_MARGIN = 32, 1024
+
+# SEND errors that end the producer and fail all entries without a receipt (spec: pulsar 21).
+_ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedError, pb.ProducerFenced})
+# SEND errors that concern one entry only: it is dropped.
+_DROPS = frozenset({pb.NotAllowedError, pb.ProducerBlockedQuotaExceededError, pb.ProducerBlockedQuotaExceededException})
+
+
+class TooLargeError(FastwireError):
+    """A record exceeds the broker's largest message, and chunking is off."""
+
+
+class SendTimeout(FastwireError):  # noqa: N818 - what has happened: the entry may be stored all the same
+    """The broker sent no receipt before the timeout; whether the records are stored is unknown."""
+
+
+class Access(Enum):
+    """Access mode of a producer (spec: pulsar 24.4); the values are the protocol's."""
+
+    SHARED = 0
+    EXCLUSIVE = 1  # refused if the topic has another producer
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3  # the broker fences off other producers of the topic
+
+
+_ACCESS = {
+    Access.SHARED: pb.Shared,
+    Access.EXCLUSIVE: pb.Exclusive,
+    Access.WAIT_FOR_EXCLUSIVE: pb.WaitForExclusive,
+    Access.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """Settings of a producer; the defaults are those of Java's client, but for the keys of a batch.
+
+    With ``batching`` None each record is sent alone. With ``chunking`` a record that is too large for one message is
+    sent in chunks. With ``first_sequence_id`` None the numbers continue after the last one that the broker has stored
+    for ``name``. Without ``resend`` a producer that loses its connection before all receipts have come has failed.
+    """
+
+    name: str = ""  # "": the broker assigns one
+    access: Access = Access.SHARED
+    compression: Compression = Compression.NONE
+    batching: BatchLimits | None = field(default_factory=BatchLimits)
+    chunking: bool = False
+    schema: pb.Schema | None = None
+    encrypt: Encrypt | None = None
+    properties: tuple[tuple[str, str], ...] = ()  # of the producer, shown in the topic's statistics
+    initial_subscription: str = ""  # created with the topic, so that it retains records before the first reader
+    first_sequence_id: int | None = None
+    send_timeout_s: float | None = 30.0  # from the call of ``send``; None: no timeout
+    resend: bool = True
+
+
+class Phase(Enum):
+    """The state of a producer at its broker."""
+
+    DETACHED = auto()
+    OPENING = auto()
+    OPEN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of the records of ``tickets``: stored in the entry at ``position``, or failed with ``error``.
+
+    Record n of a batch has number ``sequence_ids[n]``. -1:-1 is the position of a duplicate that the broker recognised.
+    ``first`` is the position of the first chunk of a chunked record.
+    """
+
+    tickets: Sequence[object]
+    sequence_ids: Sequence[int]
+    messages: int
+    size: int  # bytes of the entries
+    position: Position | None = None
+    first: Position | None = None
+    batched: bool = False
+    error: FastwireError | None = None
+
+
+class _Message:
+    """One message in flight: the records of one SEND, or of the several SENDs of a chunked record."""
+
+    __slots__ = ("first", "numbers", "queued_at", "size", "tickets", "weight")
+
+    def __init__(self, tickets: Sequence[object], numbers: Sequence[int], load: int, queued_at: float) -> None:
+        self.tickets = tickets
+        self.numbers = numbers
+        self.weight = load
+        self.queued_at = queued_at
+        self.first: Position | None = None
+        self.size = 0
+
+
+class Producer:
+    """Numbers records, groups them into entries, and keeps the entries until their receipts arrive.
+
+    ``take_outcomes`` returns the results. Without a connection all entries wait for the next one.
+    """
+
+    def __init__(self, topic: str, producer_id: int, settings: ProducerSettings) -> None:
+        self.topic = topic
+        self.producer_id = producer_id
+        self.phase = Phase.DETACHED
+        self.name = settings.name
+        self.last_sequence_id = -1  # the broker's last number for this name, at the first open
+        self.weight = 0  # bytes, before compression, of all records without an outcome
+        self.batches = 0  # closed so far; without batching: records
+        self.failure: FastwireError | None = None
+        self.trouble = (
+            ""  # why entries wait, as the broker or the driver has said; for the errors of those that time out
+        )
+        self._settings = settings
+        self._batcher = Batcher(settings.batching) if settings.batching is not None else None
+        self._connection: Connection | None = None
+        self._pending: deque[tuple[Entry, _Message]] = deque()
+        self._outcomes: list[Outcome] = []
+        self._named = False
+        self._epoch = 0
+        self._topic_epoch: int | None = None
+        self._next_sequence = 0
+        self._largest = DEFAULT_MAX_MESSAGE_SIZE
+        self._extra = pb.MessageMetadata()
+
+    # --- the life of a producer
+
+    def open(self, connection: Connection, now: float) -> int:
+        """Send PRODUCER on ``connection``; return the request id."""
+        self.phase = Phase.OPENING
+        self._connection = connection
+        return connection.request(Kind.PRODUCER, self._ask, now)
+
+    def _ask(self, request_id: int) -> pb.BaseCommand:
+        settings = self._settings
+        ask = pb.CommandProducer(
+            topic=self.topic,
+            producer_id=self.producer_id,
+            request_id=request_id,
+            epoch=self._epoch,
+            user_provided_producer_name=bool(settings.name),
+            producer_access_mode=_ACCESS[settings.access],
+            encrypted=settings.encrypt is not None,
+        )
+        if self.name:
+            ask.producer_name = self.name
+        if self._topic_epoch is not None:
+            ask.topic_epoch = self._topic_epoch
+        if settings.schema is not None:
+            ask.schema.CopyFrom(settings.schema)
+        for key, value in settings.properties:
+            ask.metadata.add(key=key, value=value)
+        if settings.initial_subscription:
+            ask.initial_subscription_name = settings.initial_subscription
+        return _C(type=_C.PRODUCER, producer=ask)
+
+    def opened(self, success: pb.CommandProducerSuccess) -> None:
+        """Handle PRODUCER_SUCCESS: send all entries without a receipt, in order, with their numbers."""
+        connection = self._connection
+        if self.phase is not Phase.OPENING or connection is None:
+            raise ValueError(f"opened in phase {self.phase.name}")
+        self.phase = Phase.OPEN
+        self._largest = connection.scanner.max_message_size
+        self._epoch += 1
+        if success.HasField("topic_epoch"):
+            self._topic_epoch = success.topic_epoch
+        if self._settings.schema is not None and success.schema_version:
+            self._extra.schema_version = success.schema_version
+        if not self._named:
+            self._named = True
+            self.name = success.producer_name
+            self.last_sequence_id = success.last_sequence_id
+            first = self._settings.first_sequence_id
+            self._next_sequence = max(success.last_sequence_id + 1, 0) if first is None else first
+        for message, size in {
+            of: len(entry.body) for entry, of in self._pending if len(entry.body) > self._largest
+        }.items():
+            self._drop(message, self._too_large(size))  # this broker's limit is lower than the last one's
+        for entry, _ in self._pending:
+            connection.say(encode_send(self.producer_id, entry))
+
+    def detached(self) -> None:
+        """Record that the connection is gone, or that the broker has closed the producer."""
+        self.phase = Phase.DETACHED
+        self._connection = None
+        if not self._settings.resend and self._pending:
+            self.fail(NotConfirmed("the connection was lost before the receipts came"))
+
+    def close(self, now: float) -> int | None:
+        """Send CLOSE_PRODUCER; return its request id, None without a connection.
+
+        It is also called after a timeout of ``open``, because the broker may still create the producer.
+        """
+        connection, producer_id = self._connection, self.producer_id
+        self.detached()
+        if connection is None or connection.state is not State.READY:
+            return None
+
+        def ask(request_id: int) -> pb.BaseCommand:
+            close = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
+            return _C(type=_C.CLOSE_PRODUCER, close_producer=close)
+
+        return connection.request(Kind.CLOSE_PRODUCER, ask, now)
+
+    def fail(self, error: FastwireError) -> None:
+        """End the producer: all records without a receipt fail with ``error``."""
+        self.failure = self.failure or error
+        self._drop_all(error)
+
+    # --- records in
+
+    @property
+    def pending(self) -> int:
+        """Number of entries without a receipt."""
+        return len(self._pending)
+
+    @property
+    def idle(self) -> bool:
+        """True if every record has its outcome."""
+        return not self._pending and not (self._batcher and self._batcher.messages)
+
+    def send(self, record: Record, ticket: object, now: float, wall_ms: int) -> None:
+        """Queue a record; its outcome carries ``ticket``. Raises ValueError before the first ``opened``."""
+        self._need_name()
+        if not -_MOST <= record.event_time < _MOST:
+            raise ValueError(f"an event time of {record.event_time} ms is beyond 64 bits")
+        size = weight(record)
+        self.weight += size
+        batcher = self._batcher
+        if batcher is None or record.deliver_at:
+            self.flush()
+            batch = Batch(now, wall_ms, [record], [ticket], size)
+            self._encode(batch, batched=False)
+            return
+        if not batcher.takes(record) or not batcher.has_room(size):
+            self.flush()
+        batcher.add(record, ticket, size, now, wall_ms)
+        if batcher.full:
+            self.flush()
+
+    def send_rows(self, routes: Routes, first: int, stop: int, now: float, wall_ms: int) -> None:
+        """Queue a share of ``routes``, see ``Routes.step``; rows have no tickets. Requires batching.
+
+        Raises as ``send``.
+        """
+        self._need_name()
+        batcher = self._batcher
+        if batcher is None:
+            raise ValueError("rows need batches")
+        for begin, end, key in self._runs(routes, first, stop, batcher.keys):
+            if not batcher.takes_rows(key):
+                self.flush()
+            at = begin
+            while at < end:
+                before = batcher.weight
+                at = batcher.add_rows(routes, at, end, key, now, wall_ms, self._next_sequence)
+                self.weight += batcher.weight - before
+                if at < end or batcher.full:
+                    self.flush()
+
+    def _runs(self, routes: Routes, first: int, stop: int, keys: Batching) -> Iterable[tuple[int, int, Hashable]]:
+        """Return the runs of rows that may share a batch: first, stop, and the key."""
+        if keys is Batching.MIXED:
+            return ((first, stop, None),)
+        assert isinstance(routes, MessageRoutes)
+        if keys is Batching.GROUPED:
+            routes.group(first, stop)
+        return routes.runs(first, stop)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Messages and bytes that complete the open batch."""
+        return (0, 0) if self._batcher is None else self._batcher.room
+
+    def send_entry(self, entry: Entry, ticket: object, now: float) -> None:
+        """Queue an encoded entry with its own number, after all earlier records."""
+        self._need_name()
+        self.flush()
+        numbers = range(entry.sequence_id, entry.highest_sequence_id + 1)
+        self._next_sequence = max(self._next_sequence, numbers.stop)
+        message = _Message((ticket,), numbers, len(entry.body), now)
+        self.weight += message.weight
+        self.batches += 1
+        if len(entry.body) > self._largest:
+            self._end(message, self._too_large(len(entry.body)), messages=entry.messages)
+        else:
+            self._queue([entry], message)
+
+    def flush(self) -> None:
+        """Close the open batches."""
+        if self._batcher is not None:
+            for batch in self._batcher.take():
+                self._encode(batch, batched=True)
+
+    def _need_name(self) -> None:
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)  # it would grow with each raise
+        if not self._named:
+            raise ValueError("records need the name that the broker gives with the first success")
+
+    # --- entries
+
+    def _encode(self, batch: Batch, *, batched: bool) -> None:
+        self.batches += 1
+        if isinstance(batch.records, MessageBlock):
+            first = self._next_sequence  # none was given away since the batch was begun
+            self._next_sequence += len(batch.records)
+            self._seal(batch, range(first, self._next_sequence), batched)
+            return
+        numbers: list[int] = []
+        for record in batch.records:
+            number = self._next_sequence if record.sequence_id is None else record.sequence_id
+            self._next_sequence = max(self._next_sequence, number + 1)
+            numbers.append(number)
+        self._seal(batch, numbers, batched)
+
+    def _seal(self, batch: Batch, numbers: Sequence[int], batched: bool) -> None:
+        """Encode a batch into one entry, or several if one is too large."""
+        settings = self._settings
+        records = batch.records
+        message = _Message(batch.tickets, numbers, batch.weight, batch.since)
+        try:
+            entry = self._entry(batch, numbers, batched)
+            if len(entry.body) <= self._largest - (self._margin if settings.chunking else 0):
+                self._queue([entry], message)
+            elif len(records) > 1:
+                self._halve(batch, numbers)
+            elif settings.chunking:
+                record = record_of(records.encoded()) if isinstance(records, MessageBlock) else records[0]
+                self._queue(self._chunks(record, numbers[0], batch.publish_time), message)
+            else:
+                raise self._too_large(len(entry.body))
+        except FastwireError as exc:
+            self._end(message, exc, messages=len(records))
+        except (
+            Exception
+        ) as exc:  # a record whose parts have other types; it must not take the others of its batch along
+            if len(records) > 1:
+                self._halve(batch, numbers)
+            else:
+                error = FastwireError(f"a record cannot be encoded: {type(exc).__name__}: {exc}")
+                self._end(message, error, messages=1)
+
+    def _entry(self, batch: Batch, numbers: Sequence[int], batched: bool) -> Entry:
+        records = batch.records
+        common: dict[str, Any] = {
+            "producer_name": self.name,
+            "sequence_id": numbers[0],
+            "publish_time": batch.publish_time,
+            "compression": self._settings.compression,
+            "encrypt": self._settings.encrypt,
+        }
+        if isinstance(records, MessageBlock):
+            outer = self._outer(records)
+            return encode_block_entry(records.encoded(), len(records), metadata=outer, **common)
+        if not batched:
+            return encode_single_entry(records[0], metadata=self._extra, **common)
+        if any(record.sequence_id is not None for record in records):
+            records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
+        return encode_batch_entry(records, metadata=self._outer(records), **common)
+
+    def _halve(self, batch: Batch, numbers: Sequence[int]) -> None:
+        middle = len(numbers) // 2
+        if isinstance(batch.records, MessageBlock):
+            shares = (numbers[:middle], numbers[middle:])
+            for block, share in zip(batch.records.halves(), shares, strict=True):
+                self._seal(Batch(batch.since, batch.publish_time, block, weight=block.weight), share, batched=True)
+            return
+        for part in (slice(middle), slice(middle, None)):
+            records = batch.records[part]
+            size = sum(weight(record) for record in records)
+            half = Batch(batch.since, batch.publish_time, records, batch.tickets[part], size)
+            self._seal(half, numbers[part], batched=True)
+
+    def _outer(self, records: Sequence[Record] | MessageBlock) -> pb.MessageMetadata:
+        """Return the outer metadata of a batch: the common key of its records, unless keys are mixed."""
+        limits = self._settings.batching
+        if limits is None or limits.keys is Batching.MIXED:
+            return self._extra
+        first = record_of(records.encoded(0)) if isinstance(records, MessageBlock) else records[0]
+        if first.key is None and first.ordering_key is None:
+            return self._extra
+        outer = pb.MessageMetadata()
+        outer.CopyFrom(self._extra)
+        if first.key is not None:
+            outer.partition_key = first.key
+            outer.partition_key_b64_encoded = first.key_is_base64
+        if first.ordering_key is not None:
+            outer.ordering_key = first.ordering_key
+        return outer
+
+    def _chunks(self, record: Record, number: int, publish_time: int) -> list[Entry]:
+        settings = self._settings
+
+        def cut(what: Record, chunk_bytes: int) -> list[Entry]:
+            return encode_chunks(
+                what,
+                chunk_bytes=chunk_bytes,
+                producer_name=self.name,
+                sequence_id=number,
+                publish_time=publish_time,
+                compression=settings.compression,
+                metadata=self._extra,
+                encrypt=settings.encrypt,
+            )
+
+        (probe,) = cut(replace(record, value=b""), 1024)
+        room = self._largest - len(probe.body) - self._margin
+        if room < 1:
+            raise self._too_large(len(probe.body))
+        return cut(record, room)
+
+    @property
+    def _margin(self) -> int:
+        return min(max(self._largest // 16, LEAST_MARGIN), MOST_MARGIN)
+
+    def _too_large(self, size: int) -> TooLargeError:
+        return TooLargeError(f"a message of {size:,} bytes, the broker takes up to {self._largest:,}")
+
+    def _queue(self, entries: Iterable[Entry], message: _Message) -> None:
+        for entry in entries:
+            message.size += len(entry.body)
+            self._pending.append((entry, message))
+            if self.phase is Phase.OPEN and self._connection is not None:
+                self._connection.say(encode_send(self.producer_id, entry))
+
+    # --- outcomes
+
+    def take_outcomes(self) -> list[Outcome]:
+        """Return the outcomes since the last call."""
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def confirmed(self, receipt: SendConfirmed) -> None:
+        """Handle a receipt; one for an entry that is not pending any more is ignored.
+
+        Raises ProtocolError if it confirms an entry other than the next one: close the connection.
+        """
+        if self.phase is not Phase.OPEN or not self._pending:
+            return
+        entry, message = self._pending[0]
+        if receipt.sequence_id < entry.sequence_id:
+            return  # it timed out
+        if receipt.sequence_id > entry.sequence_id:
+            raise ProtocolError(
+                "sequence_id", detail=f"a receipt for {receipt.sequence_id}, the next one is {entry.sequence_id}"
+            )
+        self._pending.popleft()
+        self.trouble = ""
+        if message.first is None:
+            message.first = receipt.position
+        if self._pending and self._pending[0][1] is message:
+            return  # more chunks are pending
+        self.weight -= message.weight
+        self._outcomes.append(
+            Outcome(
+                message.tickets,
+                message.numbers,
+                entry.messages,
+                message.size,
+                receipt.position,
+                message.first if entry.chunk else None,
+                entry.batched,
+            )
+        )
+
+    def refused(self, refusal: SendRefused) -> bool:
+        """Handle SEND_ERROR; return True if the connection must be closed, so that all entries are resent in order."""
+        if self.phase is not Phase.OPEN:
+            return False
+        error = refusal.error
+        if error.code in _ENDS:
+            self.fail(error)
+            return False
+        self.trouble = str(error)
+        for entry, message in self._pending:
+            if entry.sequence_id == refusal.sequence_id:
+                if error.code in _DROPS or (error.code == pb.ChecksumError and _is_damaged(entry)):
+                    self._drop(message, error)
+                    return False
+                break
+        return True
+
+    def _drop(self, message: _Message, error: FastwireError) -> None:
+        """Drop a message with all its chunks."""
+        (entry, *_) = (entry for entry, of in self._pending if of is message)
+        self._pending = deque(one for one in self._pending if one[1] is not message)
+        self._end(message, error, messages=entry.messages)
+
+    def _drop_first(self, error: FastwireError) -> None:
+        """Drop the oldest message, without a search of the queue."""
+        entry, message = self._pending.popleft()
+        while self._pending and self._pending[0][1] is message:
+            self._pending.popleft()
+        self._end(message, error, messages=entry.messages)
+
+    def _drop_all(self, error: FastwireError) -> None:
+        while self._pending:
+            self._drop_first(error)
+        for batch in self._batcher.take() if self._batcher is not None else ():
+            message = _Message(batch.tickets, (), batch.weight, batch.since)
+            self._end(message, error, messages=len(batch.records))
+
+    def _end(self, message: _Message, error: FastwireError, *, messages: int) -> None:
+        self.weight -= message.weight
+        self._outcomes.append(Outcome(message.tickets, message.numbers, messages, message.size, error=error))
+
+    # --- time
+
+    @property
+    def deadline(self) -> float | None:
+        """Time by which ``tick`` must be called; None if there is no deadline."""
+        batch = None if self._batcher is None else self._batcher.deadline
+        timeout = self._settings.send_timeout_s
+        if timeout is None or not self._pending:
+            return batch
+        timed_out = self._pending[0][1].queued_at + timeout
+        return timed_out if batch is None else min(batch, timed_out)
+
+    def tick(self, now: float) -> None:
+        """Close batches that are due, and fail entries whose send timeout has passed."""
+        if self._batcher is not None:
+            deadline = self._batcher.deadline
+            if deadline is not None and now >= deadline:
+                self.flush()
+        timeout = self._settings.send_timeout_s
+        while timeout is not None and self._pending and now >= self._pending[0][1].queued_at + timeout:
+            self._drop_first(SendTimeout(f"no receipt within {timeout:g} s{self.trouble and f': {self.trouble}'}"))
+
+
+def _is_damaged(entry: Entry) -> bool:
+    try:
+        split_payload(entry.body)
+    except CorruptEntryError:
+        return True
+    return False

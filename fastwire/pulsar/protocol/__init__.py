@@ -1,0 +1,1 @@
+"""Pulsar's protocol: commands, connections, consumers, acknowledgements."""

@@ -1,0 +1,1 @@
+"""TANK's wire format: messages and error codes."""

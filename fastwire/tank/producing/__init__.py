@@ -1,0 +1,1 @@
+"""Bundles of messages, and the state of a producer."""

@@ -1,0 +1,1 @@
+"""TANK's protocol: messages and connections."""

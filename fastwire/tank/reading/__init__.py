@@ -1,0 +1,1 @@
+"""TANK's hot path: bundles into columns, and requests for them."""

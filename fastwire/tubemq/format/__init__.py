@@ -1,0 +1,1 @@
+"""TubeMQ's wire format: frames, texts, signatures, error codes."""

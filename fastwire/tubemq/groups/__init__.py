@@ -1,0 +1,1 @@
+"""Consumer groups of the Master: registration, heartbeats, assignment."""

@@ -1,0 +1,1 @@
+"""The state of a producer, and its messages in flight."""

@@ -1,0 +1,1 @@
+"""TubeMQ's protocol: frames, requests, connections."""

@@ -1,0 +1,1 @@
+"""TubeMQ's hot path: messages into columns, and the flow of requests."""
