@@ -41,7 +41,14 @@ from fastwire.decode.json.token cimport (
     want,
     white,
 )
-from fastwire.decode.json.value cimport base64_bytes, number_decimal, number_double, number_float, number_int, time_value
+from fastwire.decode.json.value cimport (
+    base64_bytes,
+    number_decimal,
+    number_double,
+    number_float,
+    number_int,
+    time_value,
+)
 from fastwire.decode.nested cimport Nested, nested_cell, nested_data, nested_null, nested_row, put_bit
 
 
