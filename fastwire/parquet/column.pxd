@@ -4,9 +4,7 @@ from fastwire.parquet.buffer cimport Buffer, Bytes
 from fastwire.parquet.ends cimport Ends
 from fastwire.parquet.nested cimport Part
 from fastwire.parquet.schema cimport Node
-from libc.stdint cimport int32_t
-
-from fastwire.parquet.values cimport Picked, Words
+from fastwire.parquet.values cimport Picked
 
 
 cdef class PageWriter:
@@ -24,7 +22,6 @@ cdef class PageWriter:
     cdef Bytes index             # places of picked values
     cdef Bytes bits              # a bitmap of levels
     cdef Bytes levels            # levels of several parts
-    cdef Bytes runs              # of numbers of words
     cdef Bytes codes
     # of the chunk at hand
     cdef int64_t began
@@ -38,15 +35,10 @@ cdef class PageWriter:
     cdef int put(self, bytes data) except -1
     cdef int end_page(self, int64_t values, int encoding, bint dictionary) except -1
     cdef int begin_page(self, Node node, list pieces) except -1
-    cdef int pick(self, Part part, int64_t first, int64_t end, Picked* picked) except -1
     cdef int plain_pages(self, Node node, list parts, bint deltas, Ends ends) except -1
     cdef bint words_page(self, Node node, list parts, int64_t values, Ends ends) except -1
-    cdef int collect(self, Node node, Part part, void* into) except -1
     cdef int put_levels(self, list pieces, int64_t count, bint repetitions, int width) except -1
     cdef int plain_page(self, Node node, list pieces, bint deltas, Ends ends) except -1
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1
-    cdef int put_runs(self, int64_t values, int32_t words) except -1
-    cdef int word(self, Node node, Words* words, const Picked* one) except -1
-    cdef int add_run(self, int64_t count, int32_t word) except -1
     cdef void rest(self) noexcept
     cdef void drop_buffers(self) noexcept

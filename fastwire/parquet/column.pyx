@@ -1,13 +1,15 @@
 """Column chunks: pages of levels and values, dictionaries, and the metadata of the chunk (parquet.thrift)."""
 
 cimport cython
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
 
 from fastwire.columns.arrow cimport ArrowArray
-from fastwire.parquet.buffer cimport Buffer, Bytes, bit_length, bytes_drop, bytes_reserve, put_byte
+from fastwire.parquet.buffer cimport Buffer, Bytes, bit_length, bytes_drop, bytes_reserve
 from fastwire.parquet.delta cimport put_deltas
+from fastwire.parquet.dictionary cimport Dictionary
 from fastwire.parquet.hybrid cimport append_bits, put_bitmap, put_hybrid, put_run
+from fastwire.parquet.nested cimport pick, place, word_at
 from fastwire.parquet.schema cimport (
     FIXED,
     INT32,
@@ -18,7 +20,7 @@ from fastwire.parquet.schema cimport (
     READ_PLAIN,
     Node,
 )
-from fastwire.parquet.values cimport Words, put_values, size_of, word_of, words_drop
+from fastwire.parquet.values cimport put_values, size_of
 
 from functools import partial
 
@@ -36,14 +38,6 @@ cdef enum:
     PAGE = 1 << 20               # bytes of values from which on a page ends
     LARGEST_PAGE = 0x7FFFFFFF
     KEPT = 4 << 20               # bytes of a buffer that stays for the next chunk
-    MOST_WORDS = 1 << 16         # of a dictionary
-    FEW = 1024                   # values that are too few to say that they do not repeat
-    MOST_TEXT = 1 << 20          # bytes of a dictionary
-    LONG_RUNS = 16               # rows a run, on average, from which on all of them are written as runs
-
-cdef struct Run:
-    int64_t count
-    int32_t word
 
 
 @cython.final
@@ -71,7 +65,6 @@ cdef class PageWriter:
         bytes_drop(&self.index)
         bytes_drop(&self.bits)
         bytes_drop(&self.levels)
-        bytes_drop(&self.runs)
         bytes_drop(&self.codes)
 
     cdef int put(self, bytes data) except -1:
@@ -230,39 +223,6 @@ cdef class PageWriter:
         set_size(b, at)
         return 0
 
-    cdef int pick(self, Part part, int64_t first, int64_t end, Picked* picked) except -1:
-        """Find the values among some entries. The result is valid until the next call."""
-        cdef int64_t i, count = 0
-        cdef int64_t* to
-        picked.array = part.array
-        picked.index = NULL
-        picked.first = part.first + first
-        picked.count = 0
-        if part.nulls == part.count:
-            return 0
-        if part.index is NULL and part.bits is NULL:
-            picked.count = end - first
-            return 0
-        self.index.size = 0
-        if bytes_reserve(&self.index, (end - first) * 8):
-            raise MemoryError()
-        to = <int64_t*>self.index.data
-        with nogil:
-            if part.index is NULL:
-                for i in range(first, end):
-                    to[count] = part.first + i
-                    count += (part.bits[(part.bit + i) >> 3] >> ((part.bit + i) & 7)) & 1
-            else:
-                for i in range(first, end):
-                    to[count] = part.index[i]
-                    count += part.index[i] >= 0
-        picked.count = count
-        if count and to[count - 1] - to[0] == count - 1:
-            picked.first = to[0]                   # one after the other, as places only grow
-        else:
-            picked.index = to
-        return 0
-
     cdef int plain_pages(self, Node node, list parts, bint deltas, Ends ends) except -1:
         """Write pages of about 1 MiB of values, PLAIN or as deltas."""
         cdef int at = 0
@@ -299,7 +259,7 @@ cdef class PageWriter:
         self.plain.size = 0
         for part, first, end in pieces:
             entries += end - first
-            self.pick(part, first, end, &picked)
+            pick(part, first, end, &self.index, &picked)
             values += picked.count
             if node.index and picked.count:
                 self.look_up(node, part, &picked)
@@ -330,7 +290,7 @@ cdef class PageWriter:
 
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1:
         """Make picked indexes of a dictionary places in the array of its words."""
-        cdef int64_t i, at
+        cdef int64_t i
         cdef int64_t* to
         cdef ArrowArray* words = part.array.dictionary
         cdef const uint8_t* indexes = <const uint8_t*>part.array.buffers[1]
@@ -339,8 +299,7 @@ cdef class PageWriter:
             raise MemoryError()
         to = <int64_t*>self.codes.data
         for i in range(picked.count):
-            at = picked.first + i if picked.index is NULL else picked.index[i]
-            to[i] = word_at(node, indexes, at)
+            to[i] = word_at(node.index, node.index_signed, indexes, place(picked, i))
             if not 0 <= to[i] < words.length:
                 raise UnwritableError(f"the column {'.'.join(node.path)} has an index beyond its dictionary")
             to[i] += words.offset
@@ -348,222 +307,27 @@ cdef class PageWriter:
         picked.index = to
         return 0
 
-    # --- dictionaries
-
     cdef bint words_page(self, Node node, list parts, int64_t values, Ends ends) except -1:
         """Write the chunk as a dictionary and one page of indexes; return False, having written nothing, where its
         values repeat too little.
         """
-        cdef Words words
+        cdef Dictionary dictionary = Dictionary()
         cdef Part part
         cdef int64_t entries = 0
         cdef Bytes* page = &self.page.bytes
-        memset(&words, 0, sizeof(Words))
-        self.runs.size = 0
-        try:
-            for part in parts:
-                entries += part.count
-                if not self.collect(node, part, &words):
-                    return False
-            if words.count > MOST_WORDS or words.text.size > MOST_TEXT or (values > FEW and words.count > values // 2):
+        for part in parts:
+            entries += part.count
+            if not dictionary.add(node, part):
                 return False
-            if ends is not None:
-                self.plain.size = 0
-                if bytes_reserve(&self.plain, words.text.size + 8):
-                    raise MemoryError()
-                memcpy(self.plain.data, words.text.data, <size_t>words.text.size)
-                ends.take(self.plain.data, words.text.size, words.count)
-            page.size = 0
-            if bytes_reserve(page, words.text.size + 8):
-                raise MemoryError()
-            memcpy(page.data, words.text.data, <size_t>words.text.size)
-            page.size = words.text.size
-            self.end_page(words.count, PLAIN, True)
-            self.begin_page(node, [(part, 0, part.count) for part in parts])
-            self.put_runs(values, words.count)
-            self.end_page(entries, RLE_DICTIONARY, False)
-            return True
-        finally:
-            words_drop(&words)
-
-    cdef int put_runs(self, int64_t values, int32_t words) except -1:
-        """Append the numbers of words: their width, and the runs."""
-        cdef Bytes* page = &self.page.bytes
-        cdef Run* runs = <Run*>self.runs.data
-        cdef int64_t count = self.runs.size // <int64_t>sizeof(Run), i, to = 0
-        cdef int width = max(1, bit_length(<uint64_t>(words - 1)))
-        cdef int failed = 0
-        cdef int32_t* codes
-        if bytes_reserve(page, 16):
-            raise MemoryError()
-        put_byte(page, width)
-        if values >= count * LONG_RUNS:
-            with nogil:
-                for i in range(count):
-                    failed |= put_run(page, runs[i].count, <uint32_t>runs[i].word, width)
-        else:
-            self.codes.size = 0
-            if bytes_reserve(&self.codes, values * 4):
-                raise MemoryError()
-            codes = <int32_t*>self.codes.data
-            with nogil:
-                for i in range(count):
-                    for _ in range(runs[i].count):
-                        codes[to] = runs[i].word
-                        to += 1
-                failed = put_hybrid[int32_t](page, codes, to, width)
-        if failed:
-            raise MemoryError()
-        return 0
-
-    cdef int collect(self, Node node, Part part, void* into) except -1:
-        """Add the values of a part to words and runs; return 0 where they are too many words."""
-        cdef Words* words = <Words*>into
-        cdef Picked picked
-        cdef Picked one
-        cdef int64_t i, at, run
-        cdef int64_t width = node.width
-        cdef int32_t word
-        cdef const uint8_t* data
-        cdef const int32_t* offsets
-        cdef const uint8_t* text
-        cdef int64_t now
-        self.pick(part, 0, part.count, &picked)
-        if not picked.count:
-            return 1
-        data = <const uint8_t*>picked.array.buffers[1]
-        i = 0
-        if node.index:
-            one.array = picked.array.dictionary
-            one.count = 1
-            one.index = NULL
-            known = {}
-            while i < picked.count:
-                at = picked.first + i if picked.index is NULL else picked.index[i]
-                now = word_at(node, data, at)
-                run = i + 1
-                if picked.index is NULL and node.index == 4:
-                    run = i + same[uint32_t](<const uint32_t*>data + at, picked.count - i)
-                else:
-                    while run < picked.count and word_at(
-                        node, data, picked.first + run if picked.index is NULL else picked.index[run]
-                    ) == now:
-                        run += 1
-                found = known.get(now)
-                if found is None:
-                    if not 0 <= now < one.array.length:
-                        raise UnwritableError(f"the column {'.'.join(node.path)} has an index beyond its dictionary")
-                    one.first = one.array.offset + now
-                    found = known[now] = self.word(node, words, &one)
-                self.add_run(run - i, found)
-                i = run
-                if words.count > MOST_WORDS or words.text.size > MOST_TEXT:
-                    return 0
-            return 1
-        one.array = picked.array
-        one.count = 1
-        one.index = NULL
-        while i < picked.count:
-            at = picked.first + i if picked.index is NULL else picked.index[i]
-            run = i + 1
-            if node.read == READ_PLAIN and width == 8:
-                if picked.index is NULL:
-                    run = i + same[uint64_t](<const uint64_t*>data + at, picked.count - i)
-                else:
-                    run += repeated[uint64_t](<const uint64_t*>data, at, picked.index + run, picked.count - run)
-            elif node.read == READ_PLAIN and width == 4:
-                if picked.index is NULL:
-                    run = i + same[uint32_t](<const uint32_t*>data + at, picked.count - i)
-                else:
-                    run += repeated[uint32_t](<const uint32_t*>data, at, picked.index + run, picked.count - run)
-            elif node.read == READ_BINARY:
-                offsets = <const int32_t*>data
-                text = <const uint8_t*>picked.array.buffers[2]
-                while run < picked.count and same_text(
-                    offsets, text, at, picked.first + run if picked.index is NULL else picked.index[run]
-                ):
-                    run += 1
-            if node.read == READ_PLAIN:
-                word = word_of(words, data + at * width, width)
-                if word < 0:
-                    raise MemoryError()
-            else:
-                one.first = at
-                word = self.word(node, words, &one)
-            self.add_run(run - i, word)
-            i = run
-            if words.count > MOST_WORDS or words.text.size > MOST_TEXT:
-                return 0
-        return 1
-
-    cdef int word(self, Node node, Words* words, const Picked* one) except -1:
-        """Return the number of a value that is encoded first."""
-        cdef int32_t found
-        self.plain.size = 0
-        put_values(&self.plain, node, one)
-        found = word_of(words, self.plain.data, self.plain.size)
-        if found < 0:
-            raise MemoryError()
-        return found
-
-    cdef int add_run(self, int64_t count, int32_t word) except -1:
-        cdef int64_t have = self.runs.size // <int64_t>sizeof(Run)
-        cdef Run* runs = <Run*>self.runs.data
-        if have and runs[have - 1].word == word:
-            runs[have - 1].count += count
-            return 0
-        if bytes_reserve(&self.runs, sizeof(Run)):
-            raise MemoryError()
-        runs = <Run*>self.runs.data
-        runs[have].count = count
-        runs[have].word = word
-        self.runs.size += sizeof(Run)
-        return 0
-
-
-ctypedef fused Plain:
-    uint32_t
-    uint64_t
-
-
-cdef int64_t same(const Plain* values, int64_t count) noexcept nogil:
-    """Return how many values at the beginning are equal."""
-    cdef int64_t at = 1, i
-    cdef Plain first = values[0], other
-    while at + 64 <= count:
-        other = 0
-        for i in range(64):
-            other |= values[at + i] ^ first
-        if other:
-            break
-        at += 64
-    while at < count and values[at] == first:
-        at += 1
-    return at
-
-
-cdef int64_t repeated(const Plain* values, int64_t at, const int64_t* index, int64_t count) noexcept nogil:
-    """Return how many places of ``index``, from the first one on, have the value at ``at``."""
-    cdef int64_t found = 0
-    while found < count and values[index[found]] == values[at]:
-        found += 1
-    return found
-
-
-cdef inline bint same_text(const int32_t* offsets, const uint8_t* data, int64_t a, int64_t b) noexcept nogil:
-    cdef int32_t size = offsets[a + 1] - offsets[a]
-    return offsets[b + 1] - offsets[b] == size and memcmp(data + offsets[a], data + offsets[b], <size_t>size) == 0
-
-
-cdef inline int64_t word_at(Node node, const uint8_t* indexes, int64_t at) noexcept:
-    """Return an index of a dictionary, of any width."""
-    if node.index == 4:
-        return (<const int32_t*>indexes)[at] if node.index_signed else <int64_t>(<const uint32_t*>indexes)[at]
-    if node.index == 1:
-        return (<const int8_t*>indexes)[at] if node.index_signed else indexes[at]
-    if node.index == 2:
-        return (<const int16_t*>indexes)[at] if node.index_signed else (<const uint16_t*>indexes)[at]
-    return (<const int64_t*>indexes)[at]
+        if not dictionary.worth(values):
+            return False
+        page.size = 0
+        dictionary.put_words(page, ends)
+        self.end_page(dictionary.words.count, PLAIN, True)
+        self.begin_page(node, [(part, 0, part.count) for part in parts])
+        dictionary.put_numbers(page, values)
+        self.end_page(entries, RLE_DICTIONARY, False)
+        return True
 
 
 cdef inline void set_size(Bytes* b, int64_t at) noexcept:
@@ -616,7 +380,7 @@ cdef int64_t cut(Node node, Part part, int64_t first, int64_t* room):
             part.bits is NULL or (part.bits[(part.bit + end) >> 3] >> ((part.bit + end) & 7)) & 1
         ):
             if node.index:
-                low = word_at(node, <const uint8_t*>part.array.buffers[1], low)
+                low = word_at(node.index, node.index_signed, <const uint8_t*>part.array.buffers[1], low)
                 if 0 <= low < values.length:
                     room[0] -= size_of(node, values, values.offset + low)
             else:

@@ -1,7 +1,9 @@
-from libc.stdint cimport int16_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 from fastwire.columns.arrow cimport ArrowArray
+from fastwire.parquet.buffer cimport Bytes
 from fastwire.parquet.schema cimport Node
+from fastwire.parquet.values cimport Picked
 
 
 cdef class Part:
@@ -25,3 +27,20 @@ cdef class Part:
 
 
 cdef int parts_of(list fields, ArrowArray* batch, list into) except -1
+cdef int pick(Part part, int64_t first, int64_t end, Bytes* scratch, Picked* picked) except -1
+
+
+cdef inline int64_t place(const Picked* picked, int64_t i) noexcept nogil:
+    """Return the place of a picked value in its array."""
+    return picked.first + i if picked.index is NULL else picked.index[i]
+
+
+cdef inline int64_t word_at(int width, bint signed, const uint8_t* indexes, int64_t at) noexcept nogil:
+    """Return an index of a dictionary."""
+    if width == 4:
+        return (<const int32_t*>indexes)[at] if signed else <int64_t>(<const uint32_t*>indexes)[at]
+    if width == 1:
+        return (<const int8_t*>indexes)[at] if signed else indexes[at]
+    if width == 2:
+        return (<const int16_t*>indexes)[at] if signed else (<const uint16_t*>indexes)[at]
+    return (<const int64_t*>indexes)[at]

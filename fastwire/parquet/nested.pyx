@@ -6,6 +6,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from fastwire.columns.arrow cimport ArrowArray
+from fastwire.parquet.buffer cimport Bytes, bytes_reserve
 from fastwire.parquet.schema cimport (
     READ_NOTHING,
     SHAPE_LARGE_LIST,
@@ -227,3 +228,37 @@ cdef Entries items(Node node, ArrowArray* array, Entries lists):
                 made.index[to] = first + k
                 to += 1
     return made
+
+
+cdef int pick(Part part, int64_t first, int64_t end, Bytes* scratch, Picked* picked) except -1:
+    """Find the values among some entries. The result is valid while ``scratch`` is not used again."""
+    cdef int64_t i, count = 0
+    cdef int64_t* to
+    picked.array = part.array
+    picked.index = NULL
+    picked.first = part.first + first
+    picked.count = 0
+    if part.nulls == part.count:
+        return 0
+    if part.index is NULL and part.bits is NULL:
+        picked.count = end - first
+        return 0
+    scratch.size = 0
+    if bytes_reserve(scratch, (end - first) * 8):
+        raise MemoryError()
+    to = <int64_t*>scratch.data
+    with nogil:
+        if part.index is NULL:
+            for i in range(first, end):
+                to[count] = part.first + i
+                count += (part.bits[(part.bit + i) >> 3] >> ((part.bit + i) & 7)) & 1
+        else:
+            for i in range(first, end):
+                to[count] = part.index[i]
+                count += part.index[i] >= 0
+    picked.count = count
+    if count and to[count - 1] - to[0] == count - 1:
+        picked.first = to[0]                   # one after the other, as places only grow
+    else:
+        picked.index = to
+    return 0
