@@ -98,7 +98,8 @@ shows every key with a comment; `fastwire-consume schema` prints the JSON Schema
 * A key that no table has is an error. The message names the nearest known key.
 * Strings may hold `${NAME}`, `${NAME:-default}` and `${file:/path}`. `$${` is a plain `${`.
 * Sizes are `"128MiB"` (powers of 1024), `"128MB"` (of 1000) or a number of bytes. Times are `"500ms"`, `"30s"`, `"5m"`,
-  `"1h30m"` or `"2d"`.
+  `"1h30m"` or `"2d"`. No size is above `16TiB`, no time above `36500d`. Those of Kafka's requests are below `2GiB` and
+  at most `24d`, which is what its protocol can say.
 * Relative paths begin at the working directory of the process.
 * Secrets (`token`, `password`, `client_secret`, `key_password`) appear in no log, status page or error.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import PlainSerializer, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
 
 from fastwire.grammar import BrokerUrl, Grammar, TopicPattern
 from fastwire.position import Position
@@ -31,6 +31,7 @@ __all__ = [
     "Password",
     "Pattern",
     "RegistryUrl",
+    "Rows",
     "Secret",
     "Size",
     "SomeSize",
@@ -42,6 +43,9 @@ __all__ = [
     "Topic",
     "Url",
     "UserName",
+    "WireNatural",
+    "WireSize",
+    "WireTime",
     "check_compression",
     "check_issuer_url",
     "default_compression",
@@ -51,6 +55,12 @@ __all__ = [
     "sink_kind",
     "start_choices",
 ]
+
+
+_INT32 = (1 << 31) - 1
+_INT64 = (1 << 63) - 1
+_MOST_BYTES = 16 << 40  # a larger file is more than ext4 can hold
+_MOST_ROWS = 10**12
 
 
 def start_choices(grammar: Grammar | None) -> str:
@@ -71,13 +81,15 @@ def _text(value: object) -> str:
     return value
 
 
-def _whole(value: object, lowest: int) -> int:
+def _whole(value: object, lowest: int, highest: int) -> int:
     if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value):
         value = int(value)  # ${ENV} substitutes text only
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"must be a whole number, not {kind(value)}")
     if value < lowest:
         raise ValueError(f"must be at least {lowest}, not {value}")
+    if value > highest:
+        raise ValueError(f"must be at most {highest}, not {value}")
     return value
 
 
@@ -97,6 +109,27 @@ def _some(parse: Callable[[object], Any]) -> Callable[[object], Any]:
         return number
 
     return parsed
+
+
+def _size(value: object) -> int:
+    size = parse_size(value)
+    if size > _MOST_BYTES:
+        raise ValueError(f"is too large: at most {format_size(_MOST_BYTES)}")
+    return size
+
+
+def _below_2_gib(size: int) -> int:
+    """Return ``size``. Raises ValueError if it does not fit the signed 32 bits of a protocol."""
+    if size > _INT32:
+        raise ValueError(f"is too large: at most {_INT32} bytes, which is all that the protocol can say")
+    return size
+
+
+def _in_milliseconds(seconds: float) -> float:
+    """Return ``seconds``. Raises ValueError if they do not fit the signed 32 bits of milliseconds of a protocol."""
+    if seconds * 1000 > _INT32:
+        raise ValueError("is too long: at most 24d, which is all that the protocol can say")
+    return seconds
 
 
 def _secret(value: object) -> SecretStr:
@@ -200,6 +233,10 @@ def _examples(*texts: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "examples": list(texts)})
 
 
+def _whole_schema(lowest: int, highest: int) -> WithJsonSchema:
+    return WithJsonSchema({"type": "integer", "minimum": lowest, "maximum": highest})
+
+
 _size_schema = WithJsonSchema({"type": ["string", "integer"], "examples": ["128MiB"]})
 _size_text = PlainSerializer(format_size, when_used="json")
 _time_schema = _schema("string", "30s")
@@ -207,17 +244,17 @@ _time_text = PlainSerializer(format_duration, when_used="json")
 _as_text = PlainSerializer(str, when_used="json")
 
 Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
-Natural = Annotated[
-    int, PlainValidator(lambda value: _whole(value, 0)), WithJsonSchema({"type": "integer", "minimum": 0})
-]
-Count = Annotated[
-    int, PlainValidator(lambda value: _whole(value, 1)), WithJsonSchema({"type": "integer", "minimum": 1})
-]
+Natural = Annotated[int, PlainValidator(lambda value: _whole(value, 0, _INT64)), _whole_schema(0, _INT64)]
+WireNatural = Annotated[int, PlainValidator(lambda value: _whole(value, 0, _INT32)), _whole_schema(0, _INT32)]
+Count = Annotated[int, PlainValidator(lambda value: _whole(value, 1, _INT32)), _whole_schema(1, _INT32)]
+Rows = Annotated[int, PlainValidator(lambda value: _whole(value, 1, _MOST_ROWS)), _whole_schema(1, _MOST_ROWS)]
 Switch = Annotated[bool, PlainValidator(_switch), WithJsonSchema({"type": "boolean"})]
-Size = Annotated[int, PlainValidator(parse_size), _size_text, _size_schema]
-SomeSize = Annotated[int, PlainValidator(_some(parse_size)), _size_text, _size_schema]
+Size = Annotated[int, PlainValidator(_size), _size_text, _size_schema]
+SomeSize = Annotated[int, PlainValidator(_some(_size)), _size_text, _size_schema]
 Duration = Annotated[float, PlainValidator(parse_duration), _time_text, _time_schema]
 SomeTime = Annotated[float, PlainValidator(_some(parse_duration)), _time_text, _time_schema]
+WireSize = Annotated[SomeSize, AfterValidator(_below_2_gib)]
+WireTime = Annotated[SomeTime, AfterValidator(_in_milliseconds)]
 Secret = Annotated[SecretStr, PlainValidator(_secret), _as_text, WithJsonSchema({"type": "string", "writeOnly": True})]
 Password = Annotated[
     SecretStr, PlainValidator(_password), _as_text, WithJsonSchema({"type": "string", "writeOnly": True})
@@ -321,7 +358,7 @@ def parse_start(value: object, grammar: Grammar | None = None) -> Start:
             raise ValueError(f'"{value}" is not a time: {exc}') from None
         return _at(moment, value)
     if re.fullmatch(r"-\d.*", value):
-        ago = parse_duration(value[1:])
+        ago = parse_duration(value[1:], most_s=float("inf"))  # before 1970 is earliest
         try:
             return _at(datetime.now(UTC) - timedelta(seconds=ago), value)
         except OverflowError:

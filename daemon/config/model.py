@@ -15,6 +15,7 @@ from .fields import (
     Count,
     Duration,
     Http,
+    Rows,
     Size,
     SomeSize,
     SomeTime,
@@ -49,7 +50,7 @@ class RollConfig(Table):
 
     bytes: SomeSize = 128 * 2**20
     """Size on disk, of all files of the roll together."""
-    rows: Count = 5_000_000
+    rows: Rows = 5_000_000
     """Records in the roll. The last entry is never split, so a roll may have some more."""
     age: SomeTime = 60.0
     """Time since the first record of the roll."""

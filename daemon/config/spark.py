@@ -12,7 +12,7 @@ from fastwire.systems import grammar_of, grammars
 
 from .catalog import CatalogConfig, check_catalog
 from .connection import Tell, keys_of_systems
-from .fields import TABLE_TYPES, FolderPath, Natural, Switch, Text, check_compression
+from .fields import TABLE_TYPES, FolderPath, Switch, Text, WireNatural, check_compression
 from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, brokers_model, spark_source_model
 from .store import SCHEMES, DatasetPath, StoreConfig, check_store
 from .table import Table
@@ -99,7 +99,7 @@ class SparkDecode(Table):
     """protobuf: the full name of the message."""
     framing: Literal["none", "confluent"] = "none"
     """avro, protobuf: confluent values begin with a zero byte, the id of a schema, and (protobuf) message indexes."""
-    ids: tuple[Natural, ...] = ()
+    ids: tuple[WireNatural, ...] = ()
     """confluent: the ids of this schema; a value with another id is a dead letter."""
 
 

@@ -20,7 +20,7 @@ from pydantic import (
 from fastwire.systems import grammar_of
 
 from .connection import Tell, keys_of_systems, model_for, model_of
-from .fields import Column, Count, FolderPath, SomeTime, Start, Text, parse_start
+from .fields import Column, Count, FolderPath, Rows, SomeTime, Start, Text, parse_start
 from .source import Reading
 from .table import Table
 from .text import KeyPath
@@ -61,7 +61,7 @@ class SparkBrokers(Reading):
 
     start: JobStart = Start("earliest")
     """First position of the first batch of a new checkpoint."""
-    max_records: Count = 5_000_000
+    max_records: Rows = 5_000_000
     """Approximate largest number of records of one batch."""
     min_partitions: Count | None = None
     """Approximate least number of tasks of a batch; ranges are split to reach it. Default: one for each partition."""

@@ -45,6 +45,7 @@ _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 
 _TIME_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 
 
+_MOST_TIME_S = 36_500 * 86_400.0  # timers and calendars of libraries overflow behind it
 _MOST_DIGITS = 30  # more than any size or time needs; hundreds of digits would overflow a float
 
 
@@ -95,8 +96,11 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
-def parse_duration(value: object) -> float:
-    """Return seconds from ``"30s"``, ``"500ms"``, ``"5m"``, ``"1h30m"`` or ``"2d"``. Raises ValueError."""
+def parse_duration(value: object, most_s: float = _MOST_TIME_S) -> float:
+    """Return seconds from ``"30s"``, ``"500ms"``, ``"5m"``, ``"1h30m"`` or ``"2d"``.
+
+    Raises ValueError, also for more than ``most_s``.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError(f'needs a unit: write "{value}s" for seconds')
     if not isinstance(value, str):
@@ -114,6 +118,8 @@ def parse_duration(value: object) -> float:
         if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
             raise ValueError(f'"{value}" needs a unit: write "{value.strip()}s" for seconds')
         raise ValueError(f'must be a time such as "30s", not "{value}"')
+    if seconds > most_s:
+        raise ValueError(f'"{value}" is too long: at most {format_duration(most_s)}')
     return seconds
 
 

@@ -10,7 +10,7 @@ from fastwire.kafka.protocol.sasl import check_extension
 
 from ...config.access import AuthConfig
 from ...config.connection import Tell
-from ...config.fields import Count, SomeSize, SomeTime, Text
+from ...config.fields import Count, SomeTime, Text, WireSize, WireTime
 from ...config.secured import Secured
 from ...config.source import SubscribedSource
 from ...config.sparksource import SubscribedBrokers
@@ -81,17 +81,17 @@ class KafkaSourceConfig(KafkaReading, SubscribedSource):
     """Static member id: a restart within session_timeout moves no partitions."""
     assignor: Assignor = "cooperative-sticky"
     """Partition assignor of a classic group; all members must use the same. range prefers partitions of this rack."""
-    session_timeout: SomeTime = 45.0
+    session_timeout: WireTime = 45.0
     """Time without a heartbeat after which a classic group removes this member."""
-    rebalance_timeout: SomeTime = 60.0
+    rebalance_timeout: WireTime = 60.0
     """Time that a rebalance leaves this member for the commit of its records; a member that takes longer is removed."""
-    fetch_max_bytes: SomeSize = 16 << 20
+    fetch_max_bytes: WireSize = 16 << 20
     """Size of a response, and never more than the memory budget allows. A larger batch comes alone."""
-    fetch_partition_bytes: SomeSize = 4 << 20
+    fetch_partition_bytes: WireSize = 4 << 20
     """Part of one partition in a response."""
     fetch_min_bytes: Count = 1
     """Bytes that a broker waits for before it responds: more of them are fewer, larger responses."""
-    fetch_max_wait: SomeTime = 0.5
+    fetch_max_wait: WireTime = 0.5
     """Time after which a broker responds with fewer bytes."""
     metadata_max_age: SomeTime = 60.0
     """Interval at which the daemon asks for new topics and partitions."""

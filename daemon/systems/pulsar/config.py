@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...config.connection import Tell
-from ...config.fields import FolderPath, Natural, Switch, Text
+from ...config.fields import FolderPath, Natural, Switch, Text, WireNatural
 from ...config.secured import Secured
 from ...config.source import SubscribedSource
 from ...config.sparksource import SubscribedBrokers
@@ -75,7 +75,7 @@ class PulsarSourceConfig(PulsarConnection, SubscribedSource):
     """How consumers share the subscription. failover: one reads each partition, the others stand by."""
     consumer_name: Text | None = None
     """Name of this consumer; with failover the broker orders consumers by it. Default: a random name."""
-    priority_level: Natural = 0
+    priority_level: WireNatural = 0
     """Priority of this consumer; the broker serves the lowest number first (failover and shared)."""
     consumer_properties: dict[Text, Text] = Field(default_factory=dict)
     """Properties of this consumer that the broker shows in the topic's statistics."""

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ...config.connection import Tell
-from ...config.fields import Count, Natural, SomeTime, Text
+from ...config.fields import Count, Natural, SomeTime, Text, WireNatural
 from ...config.secured import Secured
 from ...config.source import SubscribedSource, refuse_time
 from ...config.sparksource import SparkBrokers
@@ -41,6 +41,16 @@ NO_SPARK = (
 _GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{1,1023}")
 
 
+# Each earlier incarnation is looked for among the logs of the dataset.
+_MOST_INCARNATIONS = 10_000
+
+
+def _incarnation(number: int) -> int:
+    if number > _MOST_INCARNATIONS:
+        raise ValueError(f"must be at most {_MOST_INCARNATIONS}, not {number}")
+    return number
+
+
 class TubeMQConnection(Secured):
     """A connection to the Masters of TubeMQ."""
 
@@ -64,7 +74,7 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
 
     filters: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
     """Values of $msgType$ that are read, by topic; a topic that is missing here is read whole."""
-    incarnation: dict[Text, Natural] = Field(default_factory=dict)
+    incarnation: dict[Text, Annotated[Natural, AfterValidator(_incarnation)]] = Field(default_factory=dict)
     """Number of times that topics were deleted and created again, or cut short, by topic; 0 if it is missing."""
     heartbeat: SomeTime = 10.0
     """Time between heartbeats to the Master, whose responses assign partitions."""
@@ -72,7 +82,7 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
     """The choice of partitions: server: the Master assigns them; client: each member takes those of its number."""
     source_count: Count = 1
     """Number of members of a client-balanced group."""
-    node_id: Natural = 0
+    node_id: WireNatural = 0
     """Number of this member in a client-balanced group, from 0."""
 
     @classmethod

@@ -1,5 +1,6 @@
 """Mistakes in a configuration: all at once, each with its place, in the exact words."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -380,6 +381,85 @@ def test_two_shapes_in_one_folder() -> None:
         "f.toml:18: pipelines.other.sink.path: is also the folder of pipeline orders, but with another columns and "
         "another split"
     )
+
+
+_KAFKA = {"url": "'kafka://a'", "topics": "['orders']"}
+_TUBEMQ = {"url": "'tubemq://a'", "topics": "['orders']", "start": "'earliest'"}
+
+
+@pytest.mark.parametrize(
+    ("table", "keys", "message"),
+    [
+        (sink, {"roll": "{ bytes = '17TiB' }"}, "sink.roll.bytes: is too large: at most 16TiB"),
+        (
+            sink,
+            {"roll": "{ rows = 1000000000001 }"},
+            "sink.roll.rows: must be at most 1000000000000, not 1000000000001",
+        ),
+        (sink, {"roll": "{ age = '36501d' }"}, 'sink.roll.age: "36501d" is too long: at most 36500d'),
+        (
+            sink,
+            {"roll": "{ idle = '10000000000000000000s' }"},
+            'sink.roll.idle: "10000000000000000000s" is too long: at most 36500d',
+        ),
+        (sink, {"writers": "2147483648"}, "sink.writers: must be at most 2147483647, not 2147483648"),
+        (source, {"priority_level": "2147483648"}, "source.priority_level: must be at most 2147483647, not 2147483648"),
+        (
+            source,
+            {"incarnation": "9223372036854775808"},
+            "source.incarnation: must be at most 9223372036854775807, not 9223372036854775808",
+        ),
+        (
+            source,
+            _TUBEMQ | {"incarnation": "{ orders = 10001 }"},
+            "source.incarnation.orders: must be at most 10000, not 10001",
+        ),
+        *(
+            (
+                source,
+                _KAFKA | {key: "'25d'"},
+                f"source.{key}: is too long: at most 24d, which is all that the protocol can say",
+            )
+            for key in ("session_timeout", "rebalance_timeout", "fetch_max_wait")
+        ),
+        *(
+            (
+                source,
+                _KAFKA | {key: "'2GiB'"},
+                f"source.{key}: is too large: at most 2147483647 bytes, which is all that the protocol can say",
+            )
+            for key in ("fetch_max_bytes", "fetch_partition_bytes")
+        ),
+        (
+            source,
+            _KAFKA | {"fetch_min_bytes": "2147483648"},
+            "source.fetch_min_bytes: must be at most 2147483647, not 2147483648",
+        ),
+        (
+            source,
+            _KAFKA | {"metadata_max_age": "'36501d'"},
+            'source.metadata_max_age: "36501d" is too long: at most 36500d',
+        ),
+    ],
+)
+def test_numbers_that_cannot_be(table: Callable[..., str], keys: dict[str, str], message: str) -> None:
+    place, _, told = problem(table(**keys)).partition(" ")
+    assert place.startswith("f.toml:")
+    assert told == f"pipelines.orders.{message}"
+
+
+def test_memory_that_cannot_be() -> None:
+    assert problem("daemon.memory = '999TiB'\ndaemon.drain_timeout = '1d'\n" + MINIMAL) == (
+        "f.toml:1: daemon.memory: is too large: at most 16TiB"
+    )
+    assert problem("daemon.drain_timeout = '36501d'\n" + MINIMAL) == (
+        'f.toml:1: daemon.drain_timeout: "36501d" is too long: at most 36500d'
+    )
+
+
+def test_a_start_far_behind_is_earliest() -> None:
+    config = parse_config(source(start="'-40000d'"), {})
+    assert config.pipelines["orders"].source.start.kind == "earliest"
 
 
 def test_memory_that_cannot_do() -> None:

@@ -86,6 +86,7 @@ def test_times(text: str, seconds: float) -> None:
         ("1h soon", 'must be a time such as "30s", not "1h soon"'),
         ("3 weeks", '"3 weeks" has an unknown unit: the units are ms, s, m, h or d'),
         (True, 'must be a time such as "30s", not a boolean'),
+        ("36500d 1s", '"36500d 1s" is too long: at most 36500d'),
     ],
 )
 def test_bad_times(text: object, message: str) -> None:
