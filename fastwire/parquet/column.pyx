@@ -36,6 +36,7 @@ cdef enum:
     DATA_PAGE = 0                # kinds of pages
     DICTIONARY_PAGE = 2
     PAGE = 1 << 20               # bytes of values from which on a page ends
+    PAGE_ROWS = 20_000           # narrow values are compressed faster in smaller pages, and to nearly the same size
     LARGEST_PAGE = 0x7FFFFFFF
     KEPT = 4 << 20               # bytes of a buffer that stays for the next chunk
 
@@ -226,15 +227,17 @@ cdef class PageWriter:
     cdef int plain_pages(self, Node node, list parts, bint deltas, Ends ends) except -1:
         """Write pages of about 1 MiB of values, PLAIN or as deltas."""
         cdef int at = 0
-        cdef int64_t entry = 0, room, end
+        cdef int64_t entry = 0, room, end, rows
         cdef Part part
         cdef list pieces
         while at < len(parts):
             pieces = []
             room = PAGE
-            while at < len(parts) and room > 0:
+            rows = PAGE_ROWS
+            while at < len(parts) and room > 0 and rows > 0:
                 part = parts[at]
-                end = cut(node, part, entry, &room)
+                end = cut(node, part, entry, rows, &room)
+                rows -= end - entry
                 if end > entry:
                     pieces.append((part, entry, end))
                 entry = end
@@ -349,16 +352,20 @@ cdef void set_bits(uint8_t* to, int64_t at, int64_t count) noexcept nogil:
         at += 1
 
 
-cdef int64_t cut(Node node, Part part, int64_t first, int64_t* room):
-    """Return the end of the entries from ``first`` on that a page takes with ``room`` bytes, at least one record."""
+cdef int64_t cut(Node node, Part part, int64_t first, int64_t rows, int64_t* room):
+    """Return the end of the entries from ``first`` on that a page takes with ``room`` bytes, at least one record.
+
+    ``rows`` is the most of entries, where each is a row.
+    """
     cdef int64_t end = first, low, high, middle, size
+    cdef int64_t last = part.count if part.repetitions is not NULL else min(part.count, first + rows)
     cdef const int32_t* offsets
     cdef ArrowArray* values = part.array.dictionary if node.index else part.array
     if part.count == first:
         return first
     if part.index is NULL and not node.index and node.read == READ_BINARY and part.nulls != part.count:
         offsets = <const int32_t*>part.array.buffers[1] + part.first
-        low, high = first + 1, part.count
+        low, high = first + 1, last
         while low < high:
             middle = (low + high + 1) // 2
             if offsets[middle] - offsets[first] + 4 * (middle - first) <= room[0]:
@@ -369,10 +376,10 @@ cdef int64_t cut(Node node, Part part, int64_t first, int64_t* room):
         return low
     if part.index is NULL and not node.index and node.read != READ_LARGE:
         size = max(node.length if node.physical == FIXED else node.width, 1)
-        end = min(part.count, first + max(room[0] // size, 1))
+        end = min(last, first + max(room[0] // size, 1))
         room[0] -= (end - first) * size
         return end
-    while end < part.count:
+    while end < last:
         if end > first and room[0] <= 0 and (part.repetitions is NULL or part.repetitions[end] == 0):
             break
         low = part.first + end if part.index is NULL else part.index[end]

@@ -32,6 +32,12 @@ from fastwire.parquet.schema cimport (
 
 from fastwire.parquet.errors import UnwritableError
 
+cdef extern from *:
+    """
+    #define FW_SWAP64(x) __builtin_bswap64(x)
+    """
+    uint64_t swap64 "FW_SWAP64"(uint64_t) noexcept nogil
+
 cdef enum:
     STEP = 64                    # bytes of a copy whose size the compiler knows
     STEPS = 128
@@ -227,9 +233,11 @@ cdef int put_reversed(Bytes* b, const uint8_t* data, int width, int length, cons
     cdef const uint8_t* source
     cdef uint8_t* to
     cdef uint8_t sign
-    if bytes_reserve(b, values.count * length):
+    if bytes_reserve(b, values.count * length + 8):
         return -1
     to = b.data + b.size
+    if width == 16 and length <= 8:
+        return put_short(b, <const int64_t*>data, length, values)
     for i in range(values.count):
         source = data + place(values, i) * width
         sign = 0xFF if source[width - 1] & 0x80 else 0
@@ -244,6 +252,25 @@ cdef int put_reversed(Bytes* b, const uint8_t* data, int width, int length, cons
         to += length
     b.size += values.count * length
     return 0
+
+
+cdef int put_short(Bytes* b, const int64_t* halves, int length, const Picked* values) noexcept nogil:
+    """The same for numbers of 16 bytes that fit into ``length`` of eight; the caller has reserved them."""
+    cdef int64_t i, at, low, wide = 0
+    cdef uint64_t swapped
+    cdef int unused = 64 - 8 * length
+    cdef uint8_t* to = b.data + b.size
+    for i in range(values.count):
+        at = 2 * place(values, i)
+        low = halves[at]
+        # Of the upper half and the bits that are cut off nothing is lost but repetitions of the sign.
+        wide |= halves[at + 1] ^ (low >> 63)
+        wide |= low ^ (<int64_t>(<uint64_t>low << unused) >> unused)
+        swapped = swap64(<uint64_t>low) >> unused
+        memcpy(to, &swapped, 8)
+        to += length
+    b.size += values.count * length
+    return -2 if wide else 0
 
 
 cdef int64_t size_of(Node node, ArrowArray* array, int64_t at) noexcept nogil:
