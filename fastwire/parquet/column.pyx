@@ -1,7 +1,7 @@
 """Column chunks: pages of levels and values, dictionaries, and the metadata of the chunk (parquet.thrift)."""
 
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from fastwire.columns.arrow cimport ArrowArray
@@ -206,19 +206,19 @@ cdef class PageWriter:
         cdef Bytes* b = &self.page.bytes
         cdef Part part
         cdef int64_t first, end, to = 0, at
-        cdef int16_t* levels
+        cdef const uint8_t* levels
         cdef int failed
         self.levels.size = 0
-        if bytes_reserve(&self.levels, count * 2) or bytes_reserve(b, 16):
+        if bytes_reserve(&self.levels, count) or bytes_reserve(b, 16):
             raise MemoryError()
         for part, first, end in pieces:
             levels = part.repetitions if repetitions else part.definitions
-            memcpy(self.levels.data + to * 2, levels + first, <size_t>((end - first) * 2))
+            memcpy(self.levels.data + to, levels + first, <size_t>(end - first))
             to += end - first
         at = b.size
         b.size += 4
         with nogil:
-            failed = put_hybrid[int16_t](b, <const int16_t*>self.levels.data, count, width)
+            failed = put_hybrid[uint8_t](b, self.levels.data, count, width)
         if failed:
             raise MemoryError()
         set_size(b, at)

@@ -72,9 +72,10 @@ cdef class ParquetWriter:
         cdef ArrowSchema* schema
         cdef ArrowArray* array
         cdef Node node
-        cdef int64_t rows = 0, began = self.pages.position, i, raw
-        cdef list parts = [[] for _ in self.leaves]
-        held = []
+        cdef int64_t rows = 0, began = self.pages.position, i, k, raw = 0
+        cdef list held = []
+        cdef list parts
+        chunks = []
         for batch in batches:
             capsules = batch.__arrow_c_array__()
             held.append(capsules)
@@ -86,19 +87,22 @@ cdef class ParquetWriter:
                 node = self.fields[i]
                 if not same_shape(node, schema.children[i]):
                     raise UnwritableError(f"the column {node.name} of a batch has another type than that of the file")
-            if not array.length:
-                continue
             rows += array.length
-            parts_of(self.fields, array, parts)
         if not rows:
             return
-        chunks = []
-        raw = 0
-        for i in range(len(self.leaves)):
-            role, stats = self.known[i]
-            chunks.append(self.pages.chunk(self.leaves[i], parts[i], role, stats))
-            raw += self.pages.raw
-            parts[i] = None
+        for i, node in enumerate(self.fields):
+            parts = []
+            for capsules in held:
+                array = <ArrowArray*>PyCapsule_GetPointer(capsules[1], "arrow_array")
+                if array.length:
+                    parts.append(parts_of(node, array, i))
+            # A leaf at a time: the levels of large lists take much.
+            for k in range(len(parts[0])):
+                role, stats = self.known[len(chunks)]
+                chunks.append(self.pages.chunk(self.leaves[len(chunks)], [each[k] for each in parts], role, stats))
+                raw += self.pages.raw
+                for each in parts:
+                    each[k] = None
         self.pages.rest()
         self.rows += rows
         self.groups.append(

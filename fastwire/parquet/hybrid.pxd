@@ -1,12 +1,12 @@
 """The RLE and bit-packing hybrid of levels and dictionary indexes (parquet-format, Encodings.md, "RLE = 3")."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from fastwire.parquet.buffer cimport Bytes, bytes_reserve, put_byte, put_varint
 
 ctypedef fused Small:
-    int16_t
+    uint8_t
     int32_t
 
 cdef enum:

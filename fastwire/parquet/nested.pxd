@@ -21,12 +21,13 @@ cdef class Part:
     cdef int64_t first           # place of the first value, where ``index`` is NULL
     cdef const uint8_t* bits
     cdef int64_t bit
-    cdef int16_t* definitions    # NULL as ``index``
-    cdef int16_t* repetitions    # NULL without a list above
-    cdef int64_t* index
+    cdef const uint8_t* definitions                # NULL as ``index``
+    cdef const uint8_t* repetitions                # NULL without a list above
+    cdef const int32_t* index
+    cdef object owner            # of these three
 
 
-cdef int parts_of(list fields, ArrowArray* batch, list into) except -1
+cdef list parts_of(Node node, ArrowArray* batch, int64_t number)
 cdef int pick(Part part, int64_t first, int64_t end, Bytes* scratch, Picked* picked) except -1
 
 

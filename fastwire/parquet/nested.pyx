@@ -1,9 +1,8 @@
 """Definition and repetition levels of the leaves of a record batch (parquet-format, "Nested Encoding")."""
 
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 from fastwire.columns.arrow cimport ArrowArray
 from fastwire.parquet.buffer cimport Bytes, bytes_reserve
@@ -21,38 +20,47 @@ from fastwire.parquet.errors import UnwritableError
 
 @cython.final
 cdef class Part:
-
-    def __dealloc__(self):
-        free(self.definitions)
-        free(self.repetitions)
-        free(self.index)
+    pass
 
 
 @cython.final
 cdef class Entries:
-    """The entries of a field that has others in it: levels, and places in its array; owns the arrays."""
+    """The entries of a field that has others in it: levels, and places in its array. What it shares, others own."""
 
     cdef int64_t count
-    cdef int16_t* definitions
-    cdef int16_t* repetitions
-    cdef int64_t* index
+    cdef uint8_t* definitions
+    cdef uint8_t* repetitions
+    cdef int32_t* index
+    cdef void* own_definitions
+    cdef void* own_repetitions
+    cdef void* own_index
+    cdef Entries above
 
     def __dealloc__(self):
-        free(self.definitions)
-        free(self.repetitions)
-        free(self.index)
+        free(self.own_definitions)
+        free(self.own_repetitions)
+        free(self.own_index)
 
+    cdef int new_definitions(self) except -1:
+        self.own_definitions = malloc(<size_t>(self.count + 1))
+        if self.own_definitions is NULL:
+            raise MemoryError()
+        self.definitions = <uint8_t*>self.own_definitions
+        return 0
 
-cdef Entries entries(int64_t count, bint repeated):
-    cdef Entries made = Entries()
-    made.count = count
-    made.definitions = <int16_t*>malloc(<size_t>(count * 2 + 1))
-    made.index = <int64_t*>malloc(<size_t>(count * 8 + 1))
-    if repeated:
-        made.repetitions = <int16_t*>malloc(<size_t>(count * 2 + 1))
-    if made.definitions is NULL or made.index is NULL or (repeated and made.repetitions is NULL):
-        raise MemoryError()
-    return made
+    cdef int new_repetitions(self) except -1:
+        self.own_repetitions = malloc(<size_t>(self.count + 1))
+        if self.own_repetitions is NULL:
+            raise MemoryError()
+        self.repetitions = <uint8_t*>self.own_repetitions
+        return 0
+
+    cdef int new_index(self) except -1:
+        self.own_index = malloc(<size_t>(self.count * 4 + 1))
+        if self.own_index is NULL:
+            raise MemoryError()
+        self.index = <int32_t*>self.own_index
+        return 0
 
 
 cdef inline bint is_set(const uint8_t* bits, int64_t at) noexcept nogil:
@@ -78,20 +86,16 @@ cdef int64_t unset(const uint8_t* bits, int64_t first, int64_t count) noexcept n
     return found
 
 
-cdef int parts_of(list fields, ArrowArray* batch, list into) except -1:
-    """Append the part of each leaf of ``batch``, a struct array of the ``fields``, to its list in ``into``."""
-    cdef int64_t i
-    cdef int leaf = 0
-    cdef Node node
-    cdef Entries all_rows
-    for i, node in enumerate(fields):
-        if node.shape == SHAPE_LEAF:
-            (<list>into[leaf]).append(flat(node, batch.children[i], batch.offset, batch.length))
-            leaf += 1
-        else:
-            all_rows = rows_of(batch.offset, batch.length)
-            leaf = expand(node, batch.children[i], all_rows, into, leaf)
-    return 0
+cdef list parts_of(Node node, ArrowArray* batch, int64_t number):
+    """Return the parts of the leaves of a field of the record, the ``number``-th of ``batch``.
+
+    Raises UnwritableError for nulls in a field that takes none.
+    """
+    cdef list found = []
+    if node.shape == SHAPE_LEAF:
+        return [flat(node, batch.children[number], batch.offset, batch.length)]
+    expand(node, batch.children[number], rows_of(batch.offset, batch.length), found)
+    return found
 
 
 cdef Part flat(Node node, ArrowArray* array, int64_t offset, int64_t count):
@@ -115,16 +119,26 @@ cdef Part flat(Node node, ArrowArray* array, int64_t offset, int64_t count):
 
 
 cdef Entries rows_of(int64_t offset, int64_t count):
-    cdef Entries made = entries(count, False)
+    cdef Entries made = Entries()
     cdef int64_t i
+    made.count = count
+    check_places(offset + count)
+    made.new_definitions()
+    made.new_index()
     for i in range(count):
         made.definitions[i] = 0
-        made.index[i] = offset + i
+        made.index[i] = <int32_t>(offset + i)
     return made
 
 
-cdef int expand(Node node, ArrowArray* array, Entries above, list into, int leaf) except -1:
-    """Append the parts of all leaves of ``node``; return the number of the next leaf. ``above`` has its places."""
+cdef int check_places(int64_t places) except -1:
+    if places > INT32_MAX:
+        raise UnwritableError(f"a batch has {places} values in one nested column, more than {INT32_MAX}")
+    return 0
+
+
+cdef int expand(Node node, ArrowArray* array, Entries above, list into) except -1:
+    """Append the parts of all leaves of ``node``. ``above`` has its places."""
     cdef Entries here
     cdef Node child
     cdef Part part
@@ -135,47 +149,53 @@ cdef int expand(Node node, ArrowArray* array, Entries above, list into, int leaf
         part.node = node
         part.array = array
         part.count = here.count
-        part.definitions, here.definitions = here.definitions, NULL
-        part.repetitions, here.repetitions = here.repetitions, NULL
-        part.index, here.index = here.index, NULL
+        part.definitions = here.definitions
+        part.repetitions = here.repetitions
+        part.index = here.index
+        part.owner = here
         for i in range(part.count):
             part.nulls += part.index[i] < 0
-        (<list>into[leaf]).append(part)
-        return leaf + 1
+        into.append(part)
+        return 0
     if node.shape == SHAPE_STRUCT:
         for i, child in enumerate(node.children):
-            leaf = expand(child, array.children[i], here, into, leaf)
-        return leaf
-    return expand(<Node>node.children[0], array.children[0], items(node, array, here), into, leaf)
+            expand(child, array.children[i], here, into)
+        return 0
+    return expand(<Node>node.children[0], array.children[0], items(node, array, here), into)
 
 
 cdef Entries present(Node node, ArrowArray* array, Entries above):
     """Places in the buffers of ``array``; where it is null the entry ends, with the level of what is above."""
-    cdef Entries made = entries(above.count, above.repetitions is not NULL)
+    cdef Entries made = Entries()
     cdef const uint8_t* bits = NULL
     cdef int64_t i, at
     cdef bint nulls = False
     cdef bint none = node.shape == SHAPE_LEAF and node.read == READ_NOTHING and not node.index
     cdef bint nullable = node.definition > node.above
-    if above.repetitions is not NULL:
-        memcpy(made.repetitions, above.repetitions, <size_t>(above.count * 2))
+    made.above = above
+    made.count = above.count
+    made.definitions, made.repetitions, made.index = above.definitions, above.repetitions, above.index
+    check_places(array.offset + array.length)
     if array.n_buffers and array.buffers[0] is not NULL and array.null_count and not none:
         bits = <const uint8_t*>array.buffers[0]
+    if nullable:
+        made.new_definitions()
+    if array.offset or bits is not NULL or none:
+        made.new_index()
     with nogil:
-        for i in range(above.count):
-            at = above.index[i]
-            if at < 0:
-                made.definitions[i] = above.definitions[i]
-                made.index[i] = -1
-                continue
-            at += array.offset
-            if none or (bits is not NULL and not is_set(bits, at)):
-                nulls = True
-                made.definitions[i] = <int16_t>node.above
-                made.index[i] = -1
-            else:
-                made.definitions[i] = <int16_t>node.definition
-                made.index[i] = at
+        if made.own_index is not NULL:
+            for i in range(above.count):
+                at = above.index[i]
+                made.index[i] = <int32_t>at
+                if at >= 0:
+                    at += array.offset
+                    made.index[i] = <int32_t>at
+                    if none or (bits is not NULL and not is_set(bits, at)):
+                        nulls = True
+                        made.index[i] = -1
+        if nullable:
+            for i in range(above.count):
+                made.definitions[i] = above.definitions[i] + (made.index[i] >= 0)
     if nulls and not nullable:
         raise UnwritableError(f"the column {'.'.join(node.path)} has nulls, and its field is not nullable")
     return made
@@ -186,7 +206,7 @@ cdef Entries items(Node node, ArrowArray* array, Entries lists):
     cdef const int32_t* small = NULL
     cdef const int64_t* large = NULL
     cdef int64_t i, k, at, first, size, total = 0, to = 0
-    cdef Entries made
+    cdef Entries made = Entries()
     if node.shape == SHAPE_LARGE_LIST:
         large = <const int64_t*>array.buffers[1]
     elif node.shape == SHAPE_LIST:
@@ -199,7 +219,11 @@ cdef Entries items(Node node, ArrowArray* array, Entries lists):
                 small[at + 1] - small[at] if small is not NULL else node.items
             )
         total += max(size, 1)
-    made = entries(total, True)
+    check_places(total)
+    made.count = total
+    made.new_definitions()
+    made.new_repetitions()
+    made.new_index()
     with nogil:
         for i in range(lists.count):
             at = lists.index[i]
@@ -223,9 +247,9 @@ cdef Entries items(Node node, ArrowArray* array, Entries lists):
                 continue
             for k in range(size):
                 if k:
-                    made.repetitions[to] = <int16_t>(node.repetition + 1)
-                made.definitions[to] = <int16_t>(node.definition + 1)
-                made.index[to] = first + k
+                    made.repetitions[to] = <uint8_t>(node.repetition + 1)
+                made.definitions[to] = <uint8_t>(node.definition + 1)
+                made.index[to] = <int32_t>(first + k)
                 to += 1
     return made
 
