@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
+from fastwire_daemon.cli.check.checks import refusals
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.runtime.errors import DatasetMismatchError
@@ -42,6 +43,7 @@ def test_run_passes_its_options_on(run: Run, good: Path, asked: list[dict[str, A
     logging, call = asked
     assert logging == {"level": "info"}
     assert call.pop("config").path == good
+    assert call.pop("refusals") is refusals
     assert call == {"pipelines": ["look", "orders"], "until_end": True, "max_records": 7}
 
 
@@ -49,7 +51,7 @@ def test_run_without_options(run: Run, good: Path, asked: list[dict[str, Any]]) 
     assert run("run", good, "-v")[0] == 0
     logging, call = asked
     assert logging == {"level": "debug"}
-    del call["config"]
+    del call["config"], call["refusals"]
     assert call in ({"pipelines": None, "until_end": False, "max_records": None},)
 
 

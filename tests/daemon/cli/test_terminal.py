@@ -64,7 +64,7 @@ def test_the_stdout_sink_on_a_terminal_and_elsewhere() -> None:
 
 
 # What prints without `say`: JSON, text of this program alone, and records as they are.
-OWN_TEXT = {"say.py", "app.py", "tail.py", "commands/check.py", "commands/completion.py", "commands/dev_broker.py"}
+OWN_TEXT = {"say.py", "app.py", "tail/tail.py", "check/command.py", "commands/completion.py", "commands/dev_broker.py"}
 OWN_TEXT |= {"commands/man.py", "commands/unit.py"}
 
 

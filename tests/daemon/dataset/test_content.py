@@ -168,8 +168,10 @@ def test_a_checkpoint_beyond_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyP
     writer.close()
     os.rename(tmp_path / entry_name(4), tmp_path / "_saved")
     assert kinds(verify(tmp_path)) == ["log-end", "log-end", "stray"]
-    with pytest.raises(DatasetDamagedError, match=r"000000000004\.json is missing, but there is a checkpoint"):
+    with pytest.raises(DatasetDamagedError, match=r"000000000004\.json is missing, and this process has committed"):
         writer.open()
+    with pytest.raises(DatasetDamagedError, match=r"000000000004\.json is missing, but there is a checkpoint"):
+        rolls.writer(tmp_path).open()
     os.rename(tmp_path / "_saved", tmp_path / entry_name(4))
     assert rolls.end_of(writer.open()) == 3
     writer.close()

@@ -88,7 +88,7 @@ def test_a_broker_that_restarts_is_waited_for(ranges: Ranges) -> None:
 
 def test_a_silent_broker_is_left_when_patience_ends(ranges: Ranges, monkeypatch: pytest.MonkeyPatch) -> None:
     with ranges.serving(5) as scene, closing(ranges.client(scene.url, request_timeout_s=0.1)) as one:
-        monkeypatch.setattr(f"fastwire.{scene.system}.connection.CONNECT_TIMEOUT_S", 0.1)
+        monkeypatch.setattr(f"fastwire.{scene.system}.protocol.connection.CONNECT_TIMEOUT_S", 0.1)
         ranges.values(one, ranges.part(0, 50))
         scene.broker.muted = True
         with pytest.raises(FastwireError, match=r"nothing came for 0\.3 s"):

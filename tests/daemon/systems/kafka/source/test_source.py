@@ -279,7 +279,7 @@ async def test_a_topic_that_is_not_there() -> None:
         ("earliest", 3),
         ("latest", 10),
         (datetime.fromtimestamp(1_700_000_005, UTC).isoformat(), 5),
-        (datetime.fromtimestamp(1_800_000_000, UTC).isoformat(), 10),
+        (datetime.fromtimestamp(1_750_000_000, UTC).isoformat(), 10),
     ],
 )
 async def test_start(start: str, first: int) -> None:
