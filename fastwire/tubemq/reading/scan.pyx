@@ -31,7 +31,7 @@ from fastwire.tubemq.reading.message cimport (
     put_plain,
     read_get,
 )
-from fastwire.tubemq.reading.slot cimport Slot, SlotTable, slot_doubts, slot_reaches
+from fastwire.tubemq.reading.slot cimport Slot, SlotTable, slot_doubts, slot_reaches, slot_settles
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.protobuf cimport read_bytes, skip_field
 from fastwire.wire.reader cimport (
@@ -295,7 +295,7 @@ cdef class Scanner(ChunkScanner):
                     # The broker may have skipped the entries of other partitions (spec: tubemq 11.2).
                     slot.fresh = slot.exact = False
                 else:
-                    slot.doubt_base = -1     # it is not behind a jump: the next one is another one
+                    slot_settles(slot)
             return 0
         if offset == slot.base:
             self.skip = slot.taken

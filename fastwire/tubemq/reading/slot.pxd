@@ -16,6 +16,8 @@ cdef struct Slot:
     int64_t widest               # bytes of the index that a GET was seen to pass over, at least; -1: none was seen
     int64_t doubt_base           # the position behind which a jump was doubted last; -1: none
     int64_t doubt_taken
+    int64_t doubted              # its distance in bytes of the index; 0: no jump
+    int64_t settled              # the distance at which the answer to the next COMMIT is in no doubt
     int64_t last_skip            # messages that were left out of it from its start
     int64_t owed                 # messages still to be left out after it
     int64_t last_id              # messageId of the last message taken,
@@ -34,3 +36,4 @@ cdef class SlotTable(PartitionSlots):
 
 cdef bint slot_doubts(Slot* s) noexcept nogil
 cdef bint slot_reaches(Slot* s, int64_t offset) noexcept nogil
+cdef void slot_settles(Slot* s) noexcept nogil

@@ -28,15 +28,27 @@ cdef bint slot_reaches(Slot* s, int64_t offset) noexcept nogil:
         return passed >= 0
     if passed == 0:
         s.widest = max(s.widest, 0)
-        s.doubt_base = -1
         return True
     if not s.exact and (s.widest < 0 or passed <= s.widest):
         s.widest = max(s.widest, passed, WINDOW)
         return True
     if slot_doubts(s):
+        s.doubted = passed
         return False
     s.widest = max(s.widest, passed, WINDOW)
     return True
+
+
+cdef void slot_settles(Slot* s) noexcept nogil:
+    """Note that nothing follows the position: the next jump that a GET makes is another one.
+
+    If the jump before was in doubt, it held entries of other partitions, and the next COMMIT answers the offset behind
+    them. Others may go on writing, so twice the distance is no reason for another look.
+    """
+    if s.doubt_base == s.base and s.doubt_taken == s.taken:
+        s.settled = 2 * s.doubted
+    s.doubt_base = -1
+    s.doubted = 0
 
 
 cdef bint slot_doubts(Slot* s) noexcept nogil:
@@ -45,6 +57,7 @@ cdef bint slot_doubts(Slot* s) noexcept nogil:
         return False
     s.doubt_base = s.base
     s.doubt_taken = s.taken
+    s.doubted = 0
     return True
 
 
@@ -90,6 +103,7 @@ cdef class SlotTable(PartitionSlots):
             s.compare = s.taken > 0 and s.last_id and s.base == <int64_t>position.a and s.taken == <int64_t>position.b
         s.base = s.last = s.least = position.a
         s.taken = s.last_skip = s.owed = position.b
+        s.settled = 0
         s.fresh = s.exact = True
 
     def confirmed(self, int64_t index, int64_t offset):
@@ -100,9 +114,11 @@ cdef class SlotTable(PartitionSlots):
         cdef Slot* s = self.get(index)
         if offset < 0:
             return True          # the answer does not say
-        if not slot_reaches(s, offset):
+        if not 0 < offset - s.least <= s.settled and not slot_reaches(s, offset):
             s.head.session = 0
             return False
+        s.doubt_base = -1
+        s.doubted = s.settled = 0
         s.last = s.least = offset
         s.last_skip = s.owed
         s.exact = True

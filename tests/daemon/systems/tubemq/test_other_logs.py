@@ -217,6 +217,26 @@ async def test_entries_of_other_partitions_are_no_jump() -> None:
             assert pipe.once()
 
 
+async def test_many_entries_of_other_partitions_behind_the_last_message_are_looked_at_once() -> None:
+    """The GET that returns the last message passes over them, and the answer to the COMMIT at the end shows it."""
+    async with serving(2) as broker:
+        async with reading(broker, node=(1, 0)) as pipe:
+            pipe.eager = True
+            for first in (0, 10):  # GETs that pass over nothing
+                await land(broker, pipe, first, 10)
+            pipe.source.on_budget(Level.STOP)
+            broker.produce("t", texts(20, 10))
+            broker.produce("t", texts(30, 900), 1)
+            pipe.source.on_budget(Level.FREE)
+            await pipe.got(930)
+            pipe.commit()
+            await until(lambda: broker.progress[GROUP, "t", 0].committed == 28 * 930, "the group's offset")
+            await until(lambda: broker.progress[GROUP, "t", 0].delta == 0, "the end")
+            assert pipe.count("revoked") <= 1
+            assert values(pipe) == texts(0, 930)
+            assert pipe.once()
+
+
 async def test_an_operator_who_moves_a_group_at_its_end_leaves_out_nothing() -> None:
     async with serving() as broker, reading(broker, node=(1, 0)) as pipe:
         pipe.eager = True
