@@ -165,20 +165,6 @@ cdef int put_message(
     return DECODED
 
 
-cdef void remember(Walk* walk, const uint8_t* p) noexcept nogil:
-    """Note the key and the value of the last message, at ``p``, which was read before."""
-    cdef uint8_t flags = p[0]
-    cdef uint64_t raw = 0
-    p += 1 if flags & SAME_TIME else 9
-    walk.key, walk.key_size = NULL, 0
-    if flags & WITH_KEY:
-        walk.key, walk.key_size = p + 1, p[0]
-        p += 1 + walk.key_size
-    walk.value = p + fw_varint_near(p, &raw)
-    walk.value_size = <int64_t>raw
-    walk.known, walk.known_time = walk.sequence, walk.time
-
-
 cdef bint find_message(
     Columns* c, const BundleHead* head, int64_t sequence, Walk* walk, const uint8_t* p, const uint8_t* end
 ) noexcept nogil:
@@ -204,25 +190,25 @@ cdef void begin_walk(Walk* walk, const BundleHead* head, const uint8_t* p) noexc
 cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_t* end) noexcept nogil:
     """Write messages of a bundle that is not sparse while they all have keys or all have none.
 
-    Stops before a message that is not like that, or near the end of block or column.
+    Stops before the last one, which ``put_message`` notes, before a message that is not like that, and near the end of
+    block or column. ``put_message`` must read the message after these: its time may be noted in ``walk`` already.
     """
     cdef Lane values, keys
     cdef int64_t first = c.rows
     cdef int64_t row = first
-    cdef int64_t most = c.capacity if c.capacity - first < head.count - walk.index else first + head.count - walk.index
+    cdef int64_t left = head.count - walk.index - 1
+    cdef int64_t most = c.capacity if c.capacity - first < left else first + left
     cdef int64_t* offsets = int64s(c, COL_OFFSET) if has(c.mask, COL_OFFSET) else NULL
     cdef int64_t* timestamps = int64s(c, COL_TIMESTAMP) if has(c.mask, COL_TIMESTAMP) else NULL
     cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
     cdef bint with_keys = has(c.mask, COL_KEY)
     cdef const uint8_t* edge = end - FW_STEP     # whole steps and words may be read up to here
     cdef const uint8_t* at = walk.at
-    cdef const uint8_t* last = NULL          # the last message that was taken
     cdef const uint8_t* p
     cdef uint64_t time = walk.time
-    cdef uint64_t next_time
     cdef const uint8_t* key
     cdef int64_t micro = walk.micro
-    cdef int64_t fresh, size, key_size, i
+    cdef int64_t size, key_size, i
     cdef uint64_t raw = 0
     cdef uint8_t flags
     cdef int step
@@ -233,11 +219,9 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
     while row < most and at <= edge:
         flags = at[0]
         p = at + 1
-        fresh = micro
-        next_time = time
         if not flags & SAME_TIME:
-            next_time = fw_u64le(p)
-            fresh = micros(c, next_time)
+            time = fw_u64le(p)
+            micro = micros(c, time)
             p += 8
         key = NULL
         key_size = 0
@@ -259,11 +243,8 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
             keyed += 1
         lane_put(&values, row, p, size)
         if timestamps is not NULL:
-            timestamps[row] = fresh
-        micro = fresh
-        time = next_time
+            timestamps[row] = micro
         row += 1
-        last = at
         at = p + size
     if offsets is not NULL:
         for i in range(row - first):
@@ -273,8 +254,6 @@ cdef void put_plain(Columns* c, const BundleHead* head, Walk* walk, const uint8_
     walk.sequence += row - first
     walk.micro = micro
     walk.time = time
-    if last is not NULL:
-        remember(walk, last)
     c.rows = row
     c.payload += values.at - values.data - c.cells[VAR_VALUE].size
     lane_close(&values, &c.cells[VAR_VALUE], row - first)
@@ -299,8 +278,6 @@ cdef int put_messages(Columns* c, const BundleHead* head, const RowPlace* place,
         if tries < PLAIN_TRIES and walk.sequence + 1 >= place.wanted:
             tries += 1
             put_plain(c, head, walk, r.end)
-            if walk.index == head.count:
-                break
         status = put_message(c, head, place, walk, r.end)
         if status:
             break
