@@ -172,9 +172,11 @@ async def test_until_end_does_not_wait_for_what_is_gone(ground: Ground) -> None:
 
 # --- what was added while nobody was there
 
+SOON = (datetime.now(UTC) + timedelta(hours=12)).isoformat(timespec="seconds")
+
 
 @ANY
-@pytest.mark.parametrize("start", ["latest", (datetime.now(UTC) + timedelta(hours=12)).isoformat(timespec="seconds")])
+@pytest.mark.parametrize("start", ["latest", SOON], ids=["latest", "soon"])
 async def test_a_partition_added_while_we_were_away_is_read_from_its_beginning(ground: Ground, start: str) -> None:
     async with ground.serving(3):
         ground.create("u")
