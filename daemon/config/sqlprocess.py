@@ -87,7 +87,7 @@ class SqlProcess:
             _end(process)
 
     def _asked(self, message: Sequence[Any]) -> tuple[dict[str, str], bytes] | None:
-        """Return what went wrong and the rows; None if the query has ended the process, or somebody an idle one."""
+        """Return what went wrong and the rows; None if the process has ended meanwhile, or had while it was idle."""
         idle = self._process is not None
         process = self._started()
         assert process.stdin is not None and process.stdout is not None

@@ -9,7 +9,7 @@ from fastwire.parquet.buffer cimport Buffer, Bytes, bit_length, bytes_drop, byte
 from fastwire.parquet.delta cimport put_deltas
 from fastwire.parquet.dictionary cimport Dictionary
 from fastwire.parquet.hybrid cimport append_bits, put_bitmap, put_hybrid, put_run
-from fastwire.parquet.nested cimport pick, place, word_at
+from fastwire.parquet.nested cimport pick, word_at
 from fastwire.parquet.schema cimport (
     FIXED,
     INT32,
@@ -20,7 +20,7 @@ from fastwire.parquet.schema cimport (
     READ_PLAIN,
     Node,
 )
-from fastwire.parquet.values cimport put_values, size_of
+from fastwire.parquet.values cimport place, put_values, size_of
 
 from functools import partial
 

@@ -7,9 +7,9 @@ from libc.string cimport memcmp, memcpy, memset
 from fastwire.columns.arrow cimport ArrowArray
 from fastwire.parquet.buffer cimport Bytes, bit_length, bytes_drop, bytes_reserve, put_byte
 from fastwire.parquet.hybrid cimport put_hybrid, put_run
-from fastwire.parquet.nested cimport pick, place, word_at
+from fastwire.parquet.nested cimport pick, word_at
 from fastwire.parquet.schema cimport READ_BINARY, READ_PLAIN, Node
-from fastwire.parquet.values cimport put_values, word_of, words_drop
+from fastwire.parquet.values cimport place, put_values, word_of, words_drop
 
 from fastwire.parquet.errors import UnwritableError
 

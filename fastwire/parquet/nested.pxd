@@ -31,11 +31,6 @@ cdef list parts_of(Node node, ArrowArray* batch, int64_t number)
 cdef int pick(Part part, int64_t first, int64_t end, Bytes* scratch, Picked* picked) except -1
 
 
-cdef inline int64_t place(const Picked* picked, int64_t i) noexcept nogil:
-    """Return the place of a picked value in its array."""
-    return picked.first + i if picked.index is NULL else picked.index[i]
-
-
 cdef inline int64_t word_at(int width, bint signed, const uint8_t* indexes, int64_t at) noexcept nogil:
     """Return an index of a dictionary."""
     if width == 4:

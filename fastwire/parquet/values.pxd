@@ -24,6 +24,12 @@ cdef struct Words:               # distinct values by their bytes, in the order 
     int32_t* table
     int32_t slots
 
+
+cdef inline int64_t place(const Picked* picked, int64_t i) noexcept nogil:
+    """Return the place of a picked value in its array."""
+    return picked.first + i if picked.index is NULL else picked.index[i]
+
+
 cdef int put_values(Bytes* b, Node node, const Picked* values) except -1
 cdef int64_t size_of(Node node, ArrowArray* array, int64_t at) noexcept nogil
 cdef int32_t word_of(Words* w, const uint8_t* text, int64_t size) noexcept nogil

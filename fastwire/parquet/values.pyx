@@ -118,7 +118,7 @@ cdef int put_binary(Bytes* b, const Offset* offsets, const uint8_t* data, const 
         return -1
     to = b.data + b.size
     for i in range(values.count):
-        at = values.first + i if index is NULL else index[i]
+        at = place(values, i)
         size = offsets[at + 1] - offsets[at]
         if size > INT32_MAX:
             return -2
@@ -162,10 +162,6 @@ cdef int put_plain(Bytes* b, const uint8_t* data, int width, const Picked* value
             memcpy(to + i * width, data + values.index[i] * width, <size_t>width)
     b.size += values.count * width
     return 0
-
-
-cdef inline int64_t place(const Picked* values, int64_t i) noexcept nogil:
-    return values.first + i if values.index is NULL else values.index[i]
 
 
 cdef int put_bools(Bytes* b, const uint8_t* bits, const Picked* values) noexcept nogil:

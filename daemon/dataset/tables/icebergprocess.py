@@ -42,6 +42,7 @@ class Worker:
         self._rest = b""
         self._asked_at: float | None = None  # of the request that has no answer yet
         self._asked = b""  # that request
+        self._looks = False  # whether it changes nothing
         self._kept: dict[bytes, bytes] = {}  # answers that nothing has waited for, by request
 
     @property
@@ -61,9 +62,9 @@ class Worker:
         try:
             if self._asked_at is not None:
                 answer = self._receive(earlier_until)
-                if b'"do": "look"' in self._asked:
+                if self._looks:
                     self._kept[self._asked] = answer
-            line = self._kept.pop(sent, None) or self._exchange(sent, until)
+            line = self._kept.pop(sent, None) or self._exchange(sent, request["do"] == "look", until)
         finally:
             self._guard.release()
         answer = json.loads(line)
@@ -78,10 +79,10 @@ class Worker:
         with self._guard:
             self._end(kill=self._asked_at is not None)
 
-    def _exchange(self, request: bytes, until: float) -> bytes:
+    def _exchange(self, request: bytes, looks: bool, until: float) -> bytes:
         process = self._started()
         assert process.stdin is not None
-        self._asked_at, self._asked = time.monotonic(), request
+        self._asked_at, self._asked, self._looks = time.monotonic(), request, looks
         try:
             process.stdin.write(request)
             process.stdin.flush()
