@@ -134,8 +134,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Entries that could not be decoded, and values that do not match their schema, within an hour.",
                 "short",
                 (
-                    (_within("1h", "fastwire_source_diverted_entries_total"), "{{pipeline}} entries"),
-                    (_within("1h", "fastwire_decode_bad_values_total"), "{{pipeline}} values"),
+                    (_within("1h", "fastwire_source_dead_letters_total"), "{{pipeline}} entries"),
+                    (_within("1h", "fastwire_decode_dead_letters_total"), "{{pipeline}} values"),
                 ),
             ),
             Panel(

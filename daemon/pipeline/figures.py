@@ -69,7 +69,7 @@ class PipelineFigures:
         self.chunks_received += 1
         if chunk.diverted:
             self.dead_letters += len(chunk.diverted)
-            self._metrics.diverted(len(chunk.diverted))
+            self._metrics.dead_letters(len(chunk.diverted))
         if chunk.unfit_times:
             if not self._unfit:
                 log.warning(_UNFIT, times=chunk.unfit_times)

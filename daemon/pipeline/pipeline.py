@@ -266,7 +266,7 @@ class Pipeline:
             await self._finish()
             if self._until_end and (why := [*self._stopped_logs.values(), *await unpublished(self._sink)]):
                 raise PipelineFailed("; ".join(why))
-            self._state("stopped")
+            self._state("ended")
         except PipelineFailed as exc:
             self._broken(exc)
             raise

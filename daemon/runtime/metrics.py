@@ -4,18 +4,20 @@ Names are ``fastwire_<part>_<what>_<unit>[_total]`` in base units. Labels are th
 partitions and topics are not labels, because there may be thousands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 __all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", "ReconnectReason"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 STALLING_SETTINGS = ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription")
 
-PipelineState = Literal["starting", "running", "paused", "draining", "stopped", "failed"]
+PipelineState = Literal["starting", "running", "paused", "draining", "ended", "failed"]
 ReconnectReason = Literal["unreachable", "lost", "closed_by_broker", "silent", "protocol_error", "refused", "other"]
 
 # From one small file on a fast disk to a full disk that an operator had to clear.
@@ -85,16 +87,16 @@ class _Families:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(name, text, ["pipeline", *labels], registry=registry)
 
-        self.rows = counter("fastwire_source_received_rows_total", "Records received and not cut.")
+        self.rows = counter("fastwire_source_received_rows_total", "Records received, without duplicates.")
         self.bytes = counter("fastwire_source_received_bytes_total", "Payload bytes of these records, decompressed.")
         self.chunks = counter("fastwire_source_chunks_total", "Chunks handed on.")
-        self.cut = counter(
-            "fastwire_source_cut_entries_total",
+        self.deduplicated = counter(
+            "fastwire_source_deduplicated_entries_total",
             "Entries that came again and were dropped, by why they could be.",
             "why",
         )
         self.redelivered = counter("fastwire_source_redelivered_entries_total", "Entries delivered before.")
-        self.diverted = counter("fastwire_source_diverted_entries_total", "Dead letters: entries not decodable.")
+        self.dead_letters = counter("fastwire_source_dead_letters_total", "Entries that cannot be decoded.")
         self.discarded = counter(
             "fastwire_source_discarded_entries_total", "Encrypted entries that no key opened, dropped as configured."
         )
@@ -133,7 +135,7 @@ class _Families:
         self.files = counter("fastwire_sink_files_total", "Files published.")
         self.file_bytes = counter("fastwire_sink_file_bytes_total", "Bytes of these files.")
         self.decoded = counter("fastwire_decode_values_total", "Values decoded into columns and committed.")
-        self.bad = counter("fastwire_decode_bad_values_total", "Dead letters: values that do not match their schema.")
+        self.undecoded = counter("fastwire_decode_dead_letters_total", "Values that do not match their schema.")
         self.added = counter("fastwire_decode_added_columns_total", "Columns that newer schemas have added.")
         self.filtered = counter("fastwire_decode_filtered_values_total", "Values that the transform has left out.")
         self.changed_times = counter(
@@ -145,6 +147,13 @@ class _Families:
         self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
         self.state = gauge("fastwire_pipeline_state", "1 for the state the pipeline is in, 0 for all others.", "state")
 
+        for former, family in (
+            ("fastwire_source_cut_entries", self.deduplicated),
+            ("fastwire_source_diverted_entries", self.dead_letters),
+            ("fastwire_decode_bad_values", self.undecoded),
+        ):
+            registry.register(_Former(former, family))
+
     def forget(self, pipeline: str) -> None:
         """Remove all series of a pipeline."""
         for family in (each for each in vars(self).values() if isinstance(each, Counter | Gauge | Histogram)):
@@ -152,6 +161,21 @@ class _Families:
             mine = {tuple(each.items()) for each in labels if each["pipeline"] == pipeline}
             for series in {tuple(value for key, value in each if key != "le") for each in mine}:
                 family.remove(*series)
+
+
+class _Former(Collector):
+    """A counter under a name that it had before, for the dashboards and rules that know it by that."""
+
+    def __init__(self, name: str, family: Counter) -> None:
+        self._name = name
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._family.collect():
+            former = Metric(self._name, f"Former name of {family.name}_total.", "counter")
+            for sample in family.samples:
+                former.add_sample(f"{self._name}_total", sample.labels, sample.value)
+            yield former
 
 
 class PipelineMetrics:
@@ -163,9 +187,9 @@ class PipelineMetrics:
         self._rows = families.rows.labels(pipeline)
         self._bytes = families.bytes.labels(pipeline)
         self._chunks = families.chunks.labels(pipeline)
-        self._cut = {why: families.cut.labels(pipeline, why) for why in ("landed", "staged")}
+        self._deduplicated = {why: families.deduplicated.labels(pipeline, why) for why in ("landed", "staged")}
         self._redelivered = families.redelivered.labels(pipeline)
-        self._diverted = families.diverted.labels(pipeline)
+        self._dead_letters = families.dead_letters.labels(pipeline)
         self._discarded = families.discarded.labels(pipeline)
         self._permits = families.permits.labels(pipeline)
         self._acks = families.acks.labels(pipeline)
@@ -182,7 +206,7 @@ class PipelineMetrics:
         self._committed_rows = families.committed_rows.labels(pipeline)
         self._files = families.files.labels(pipeline)
         self._file_bytes = families.file_bytes.labels(pipeline)
-        counted = (families.decoded, families.bad, families.added, families.filtered)
+        counted = (families.decoded, families.undecoded, families.added, families.filtered)
         self._decoded = [each.labels(pipeline) for each in counted]
         self._changed_times = families.changed_times.labels(pipeline)
         self._stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
@@ -198,17 +222,17 @@ class PipelineMetrics:
         self._bytes.inc(payload_bytes)
         self._chunks.inc(chunks)
 
-    def cut(self, entries: int, why: Literal["landed", "staged"]) -> None:
+    def deduplicated(self, entries: int, why: Literal["landed", "staged"]) -> None:
         """Count entries that the broker sent again and that were dropped: committed already, or in the open roll."""
-        self._cut[why].inc(entries)
+        self._deduplicated[why].inc(entries)
 
     def redelivered(self, entries: int) -> None:
         """Count entries that the broker marked as delivered before."""
         self._redelivered.inc(entries)
 
-    def diverted(self, entries: int) -> None:
+    def dead_letters(self, entries: int) -> None:
         """Count entries that could not be decoded and became dead letters."""
-        self._diverted.inc(entries)
+        self._dead_letters.inc(entries)
 
     def discarded(self, entries: int) -> None:
         """Count entries that no key could decrypt and that were dropped."""
@@ -261,9 +285,9 @@ class PipelineMetrics:
         self._files.inc(files)
         self._file_bytes.inc(file_bytes)
 
-    def decoded(self, values: int, bad: int, columns: int, filtered: int) -> None:
+    def decoded(self, values: int, dead_letters: int, columns: int, filtered: int) -> None:
         """Count values of a commit, dead letters, columns that were added, and values that a transform left out."""
-        for each, count in zip(self._decoded, (values, bad, columns, filtered), strict=True):
+        for each, count in zip(self._decoded, (values, dead_letters, columns, filtered), strict=True):
             each.inc(count)
 
     def changed_times(self, count: int) -> None:

@@ -106,8 +106,8 @@ HEALTHY: dict[str, str | None] = {
     f'fastwire_pipeline_state{{{PIPELINE}, state="failed"}}': "0+0x60",
     f"fastwire_source_backlog_entries{{{PIPELINE}}}": "50+0x60",
     f"fastwire_source_behind_logs{{{PIPELINE}}}": "0 1 0 2 0x56",
-    f"fastwire_source_diverted_entries_total{{{PIPELINE}}}": "7+0x60",
-    f"fastwire_decode_bad_values_total{{{PIPELINE}}}": "7+0x60",
+    f"fastwire_source_dead_letters_total{{{PIPELINE}}}": "7+0x60",
+    f"fastwire_decode_dead_letters_total{{{PIPELINE}}}": "7+0x60",
     f"fastwire_source_discarded_entries_total{{{PIPELINE}}}": "7+0x60",
     f'fastwire_source_reconnects_total{{{PIPELINE}, reason="lost"}}': "3+0x60",
     f"fastwire_sink_committed_rows_total{{{PIPELINE}}}": "0+1000x60",
@@ -123,7 +123,7 @@ FIRES: dict[str, dict[str, str | None]] = {
     "FastwireBehind": {f"fastwire_source_behind_logs{{{PIPELINE}}}": "3+0x60"},
     "FastwireSinkFails": {f"fastwire_sink_failures_total{{{PIPELINE}}}": "0+1x60"},
     "FastwireReconnects": {f'fastwire_source_reconnects_total{{{PIPELINE}, reason="lost"}}': "0+2x60"},
-    "FastwireDeadLetters": {f"fastwire_source_diverted_entries_total{{{PIPELINE}}}": "0x50 1x10"},
+    "FastwireDeadLetters": {f"fastwire_source_dead_letters_total{{{PIPELINE}}}": "0x50 1x10"},
     "FastwireRecordsDropped": {f"fastwire_source_discarded_entries_total{{{PIPELINE}}}": "0x50 1x10"},
 }
 

@@ -256,7 +256,7 @@ async def test_a_drain_whose_records_another_writer_has_landed_is_complete() -> 
     await bed.give()
     bed.sink.fail["commit"] = [Superseded("faster")]
     await bed.end()
-    assert bed.pipeline.state == "stopped"
+    assert bed.pipeline.state == "ended"
 
 
 async def test_the_time_of_the_last_commit_is_that_of_rows() -> None:
@@ -282,7 +282,7 @@ async def test_a_sink_whose_reader_has_gone_ends_the_pipeline_without_an_error()
     bed.pipeline.on_chunk(bed.chunks.next())
     assert bed.task is not None
     await bed.task
-    assert bed.pipeline.state == "stopped"
+    assert bed.pipeline.state == "ended"
 
 
 @pytest.mark.parametrize("method", ["open", "commit"])

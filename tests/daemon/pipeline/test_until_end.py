@@ -234,7 +234,7 @@ async def test_files_are_published_at_the_end(answer: str) -> None:
         sink.refresh = answered  # type: ignore[method-assign]
 
     await ended(bed, late)
-    assert bed.pipeline.state == "stopped"
+    assert bed.pipeline.state == "ended"
 
 
 async def test_a_service_that_never_answers_is_waited_for_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,14 @@ def samples(metrics: DaemonMetrics) -> dict[str, float]:
     return found
 
 
+RENAMED = {
+    "fastwire_source_deduplicated_entries_total": "fastwire_source_cut_entries_total",
+    "fastwire_source_dead_letters_total": "fastwire_source_diverted_entries_total",
+    "fastwire_decode_dead_letters_total": "fastwire_decode_bad_values_total",
+}
+FORMER = tuple(RENAMED.values())
+
+
 def filled() -> DaemonMetrics:
     metrics = DaemonMetrics("1.2.3")
     metrics.budget_limit(1000)
@@ -27,10 +35,10 @@ def filled() -> DaemonMetrics:
     orders = metrics.pipeline("orders")
     orders.received(100, 5000)
     orders.received(50, 2500, chunks=2)
-    orders.cut(7, "landed")
-    orders.cut(3, "staged")
+    orders.deduplicated(7, "landed")
+    orders.deduplicated(3, "staged")
     orders.redelivered(4)
-    orders.diverted(1)
+    orders.dead_letters(1)
     orders.discarded(6)
     orders.granted(1000)
     orders.acks_sent()
@@ -54,7 +62,11 @@ def filled() -> DaemonMetrics:
 
 
 def test_every_fact_has_its_series() -> None:
-    found = {name: value for name, value in samples(filled()).items() if value and "_bucket{" not in name}
+    found = {
+        name: value
+        for name, value in samples(filled()).items()
+        if value and "_bucket{" not in name and not name.startswith(FORMER)
+    }
     p = '{pipeline="orders"}'
     assert found == {
         'fastwire_daemon_build_info{version="1.2.3"}': 1,
@@ -64,11 +76,11 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_source_received_rows_total{p}": 150,
         f"fastwire_source_received_bytes_total{p}": 7500,
         f"fastwire_source_chunks_total{p}": 3,
-        'fastwire_source_cut_entries_total{pipeline="orders",why="landed"}': 7,
-        'fastwire_source_cut_entries_total{pipeline="orders",why="staged"}': 3,
+        'fastwire_source_deduplicated_entries_total{pipeline="orders",why="landed"}': 7,
+        'fastwire_source_deduplicated_entries_total{pipeline="orders",why="staged"}': 3,
         f"fastwire_source_redelivered_entries_total{p}": 4,
         f"fastwire_source_discarded_entries_total{p}": 6,
-        f"fastwire_source_diverted_entries_total{p}": 1,
+        f"fastwire_source_dead_letters_total{p}": 1,
         f"fastwire_source_granted_permits_total{p}": 1000,
         f"fastwire_source_acks_sent_total{p}": 3,
         f"fastwire_source_ack_receipts_total{p}": 1,
@@ -88,7 +100,7 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_sink_files_total{p}": 2,
         f"fastwire_sink_file_bytes_total{p}": 4096,
         f"fastwire_decode_values_total{p}": 140,
-        f"fastwire_decode_bad_values_total{p}": 10,
+        f"fastwire_decode_dead_letters_total{p}": 10,
         f"fastwire_decode_added_columns_total{p}": 1,
         f"fastwire_decode_filtered_values_total{p}": 5,
         f"fastwire_sink_superseded_rolls_total{p}": 1,
@@ -99,10 +111,20 @@ def test_every_fact_has_its_series() -> None:
     }
 
 
+def test_a_renamed_counter_is_there_under_both_names() -> None:
+    found = samples(filled())
+    pairs = [
+        (name, former + name.removeprefix(now)) for now, former in RENAMED.items() for name in found if now in name
+    ]
+    assert len(pairs) == 4
+    for name, former in pairs:
+        assert found[name] == found[former] > 0
+
+
 def test_names_follow_the_rule() -> None:
     units = (
         "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures|"
-        "logs|stalls|values|columns|times"
+        "logs|stalls|values|columns|times|letters"
     )
     for family in text_string_to_metric_families(filled().render().decode()):
         if not family.name.startswith("fastwire_"):
@@ -144,7 +166,7 @@ def test_a_lag_that_is_not_known_has_no_series() -> None:
 def test_one_state_at_a_time() -> None:
     metrics = DaemonMetrics("1")
     orders = metrics.pipeline("orders")
-    for state in ("running", "paused", "draining", "stopped", "failed"):
+    for state in ("running", "paused", "draining", "ended", "failed"):
         orders.state(state)
         set_ones = [name for name, value in samples(metrics).items() if "pipeline_state" in name and value]
         assert set_ones == [f'fastwire_pipeline_state{{pipeline="orders",state="{state}"}}']
@@ -185,7 +207,7 @@ def test_the_budget_is_asked_when_somebody_looks() -> None:
 
 def test_only_known_reasons_to_cut() -> None:
     with pytest.raises(KeyError):
-        DaemonMetrics("1").pipeline("a").cut(1, "because")  # type: ignore[arg-type]
+        DaemonMetrics("1").pipeline("a").deduplicated(1, "because")  # type: ignore[arg-type]
 
 
 def test_a_pipeline_that_is_gone_leaves_no_series() -> None:

@@ -53,8 +53,8 @@ class Stats(Lag):
             metrics.granted(permits)
             metrics.acks_sent(acks)
             metrics.ack_receipts(receipts)
-            metrics.cut(landed, "landed")
-            metrics.cut(staged, "staged")
+            metrics.deduplicated(landed, "landed")
+            metrics.deduplicated(staged, "staged")
             metrics.redelivered(redelivered)
         discarded = self._source.cluster.completion.discarded
         metrics.discarded(discarded - self._discarded)
