@@ -24,6 +24,7 @@ class ConsumerMember:
     """A member: ``assigned`` is its last assignment, ``revoking`` are lost partitions that it still has to revoke."""
 
     member_id: str
+    instance_id: str | None = None
     epoch: int = 0
     epoch_before: int = -1
     topics: tuple[str, ...] = ()
@@ -79,7 +80,10 @@ class ConsumerGroup:
             if body["topic_partitions"] is None:
                 raise ProtocolError(f"{member_id} joins without saying that it owns nothing")
             self.remove(member_id)
-            self.members[member_id] = ConsumerMember(member_id)
+            instance = body["instance_id"]
+            if instance is not None and any(one.instance_id == instance for one in self.members.values()):
+                raise RefusedError(Code.UNRELEASED_INSTANCE_ID)
+            self.members[member_id] = ConsumerMember(member_id, instance)
         owned = self._owned(body)
         member = self._member(member_id, epoch, Code.FENCED_MEMBER_EPOCH, owned)
         self._alive(member)

@@ -7,7 +7,7 @@ from fastwire.kafka.protocol.sasl import SaslError
 from ...net.auth import AuthError
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["advice", "ends_reading", "is_for_good", "may_be_taken_back"]
+__all__ = ["ends_reading", "explained", "is_for_good", "may_be_taken_back"]
 
 _PERMISSIONS = frozenset(
     {
@@ -49,6 +49,10 @@ _ADVICE = {
     Code.UNSUPPORTED_VERSION: "the broker cannot convert its stored records to a format that this client requests",
     Code.UNSUPPORTED_COMPRESSION_TYPE: "records compressed by zstd come from brokers from 2.1 on only",
     Code.INVALID_REQUEST: "the broker rejects the request as invalid: its log may say why",
+    Code.FENCED_INSTANCE_ID: "another process has joined the group with the same group_instance_id, which is for one "
+    "process: give each its own",
+    Code.UNRELEASED_INSTANCE_ID: "a member with the same group_instance_id is in the group: end that process, or give "
+    "each its own; that of a process that was killed is free when the coordinator's session timeout is over",
     Code.UNKNOWN_SERVER_ERROR: "the broker's own log says why",
     Code.KAFKA_STORAGE_ERROR: "the broker cannot use a disk; its log says why",
 }
@@ -59,9 +63,11 @@ def ends_reading(code: int) -> bool:
     return code in _FOR_GOOD | _PERMISSIONS | _OF_READING
 
 
-def advice(code: int) -> str:
-    """Return advice against ``code``, joined to a sentence with "; ", or "" if there is none."""
-    return f"; {_ADVICE[Code(code)]}" if code in _ADVICE else ""
+def explained(error: FastwireError) -> str:
+    """Return the text of ``error``, with advice if there is some."""
+    if isinstance(error, BrokerError) and error.code in _ADVICE:
+        return f"{error}; {_ADVICE[Code(error.code)]}"
+    return str(error)
 
 
 def is_for_good(error: FastwireError) -> bool:

@@ -271,12 +271,17 @@ class PullSource(ClusteredSource[C, L, P]):
         """Return True if ``error`` is a broker's answer."""
         return isinstance(error, self.broker_error)
 
+    def explain(self, error: FastwireError) -> str:
+        """Return the text of ``error`` for a user; a system may add advice."""
+        return str(error)
+
     def refuse(self, error: FastwireError) -> None:
         """Fail with ``error``, which a retry cannot cure."""
         self.refused(self._failure(error))
 
     def _failure(self, error: FastwireError) -> SourceFailed:
-        return SourceFailed(f"{self.settings.url}: {error}", configuration=getattr(error, "configuration", False))
+        told = f"{self.settings.url}: {self.explain(error)}"
+        return SourceFailed(told, configuration=getattr(error, "configuration", False))
 
     # --- assignments
 

@@ -37,7 +37,7 @@ from ....runtime.tasks import wait_for_set
 from ...reading.topics import MISSING_S
 from ..cluster import Cluster
 from ..link import Link
-from ..refusal import is_for_good, may_be_taken_back
+from ..refusal import explained, is_for_good, may_be_taken_back
 from .group import COMMIT_S, Group, Reader
 from .partition import Partition
 from .settings import KafkaSettings
@@ -83,7 +83,7 @@ class GroupMember(Group):
         backoff = Backoff(most_s=MOST_S)
         while True:
             try:
-                await self._turn()
+                served = await self._turn()
             except FastwireError as exc:
                 if self._falls_back(exc):
                     log.info("the group does not speak the consumer protocol: classic", reason=str(exc))
@@ -93,20 +93,25 @@ class GroupMember(Group):
                 if is_for_good(exc) and not (self._was_in and may_be_taken_back(exc)):
                     self._reader.refuse(exc)
                     return
-                self._error = str(exc)
+                self._error = explained(exc)
                 self._link = None
-                await asyncio.sleep(backoff.failed(log, "no answer from the group, trying again", exc))
+                await asyncio.sleep(backoff.failed(log, "the group does not serve us, trying again", self._error))
             else:
-                self._error = ""
-                backoff.reset()
+                if served:
+                    self._error = ""
+                    backoff.reset()
 
-    async def _turn(self) -> None:
-        """Do the work that is due; wait if there is none."""
+    async def _turn(self) -> bool:
+        """Do the work that is due; wait if there is none.
+
+        Return True if the coordinator has served this member, so that earlier failures are over. A turn that waits, or
+        that only finds the coordinator, says nothing about that.
+        """
         self._wake.clear()
         if self._member is None and not self._reader.topic_names:
             self._reader.assign(())  # without topics there is nothing to join for
             await self._wake.wait()
-            return
+            return True
         if self._link is None or not self._link.ready:
             self._link = await self._coordinator()
         link = self._link
@@ -122,7 +127,7 @@ class GroupMember(Group):
             # A member that has lost its last topic keeps its name: not every broker accepts a member without topics.
             await self._obey(member, member.topics_changed(self._reader.topic_names or member.topics))
         if self._link is not link:
-            return  # the coordinator is another broker by now
+            return False  # the coordinator is another broker by now
         now = self._loop.time()
         step = member.next(now)
         if isinstance(step, Ask):
@@ -132,11 +137,13 @@ class GroupMember(Group):
                 member.unanswered()
                 raise
             await self._obey(member, member.answered(step, answer, self._loop.time()))
-        elif self._durable and member.may_commit and now >= self._commit_at:
+            return member.may_commit and self._link is link
+        if self._durable and member.may_commit and now >= self._commit_at:
             self._commit_at = now + COMMIT_S
             await self._commit_or_tell()
         else:
             await wait_for_set(self._wake, max(min(step, self._next_look(member, now)) - now, 0))
+        return False
 
     def _choose(self, link: Link) -> Membership[Any]:
         protocol, membership = self._settings.protocol, self._settings.membership

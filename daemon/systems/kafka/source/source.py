@@ -27,7 +27,7 @@ from ...reading.topics import Changes
 from ...source import Assignment, First, SourceEvents
 from ..cluster import Cluster
 from ..link import Link
-from ..refusal import advice, ends_reading, is_for_good
+from ..refusal import ends_reading, explained, is_for_good
 from ..throttle import Throttling
 from .firstposition import FirstPositions
 from .group import Alone
@@ -160,6 +160,10 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         """Return True if ``error`` needs a change of configuration or permissions."""
         return is_for_good(error)
 
+    def explain(self, error: FastwireError) -> str:
+        """Return the text of ``error``, with advice."""
+        return explained(error)
+
     # --- what links tell
 
     def on_throttled(self, link: Link, seconds: float) -> None:
@@ -203,7 +207,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         if not partition.replica.at_leader:
             self._leaders.avoid_replica(partition)  # the leader knows better, whatever it is
             return
-        partition.error = str(BrokerError(result.error, str(partition.log))) + advice(result.error)
+        partition.error = explained(BrokerError(result.error, str(partition.log)))
         if result.error == Code.OFFSET_OUT_OF_RANGE:
             self._leaders.forget(partition)
             self._tasks.run(self._look_outside(partition, partition.session), "position")
@@ -285,7 +289,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
             log.error("reading goes on behind a break", error=str(error), offset=error.position.a)
             self._replace(partition, self._topics.go_on(partition, error.position))
         elif isinstance(error, BrokerError) and ends_reading(error.code):
-            self._stop(partition, f"where to begin cannot be found: {error}{advice(error.code)}")
+            self._stop(partition, f"where to begin cannot be found: {explained(error)}")
         else:
             super()._unresolved(partition, error)
 

@@ -1,10 +1,13 @@
 """Leaders that refuse to be read from: what passes is tried again, what does not ends the log, and both are said."""
 
 import logging
+from typing import Any
 
 import pytest
 
 from fastwire.kafka.format.error import BrokerError, Code
+from fastwire_daemon.net.backoff import Backoff
+from fastwire_daemon.runtime.logs import Logger
 from fastwire_daemon.systems.kafka.source.firstposition import FirstPositions
 from fastwire_daemon.systems.reading.patience import Patience
 from tests.support.kafka.source_pipe import batches
@@ -103,3 +106,39 @@ async def test_a_leader_that_moves_is_no_news(caplog: pytest.LogCaptureFixture) 
                 await pipe.got(100)
                 assert_once(pipe, 100)
     assert not [record for record in caplog.records if "refuses" in record.message]
+
+
+async def test_a_static_member_whose_id_is_taken_says_so_and_asks_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[int] = []
+    failed = Backoff.failed
+
+    def counted(backoff: Backoff, log: Logger, event: str, error: Exception | str, **more: Any) -> float:
+        delay = failed(backoff, log, event, error, **more)
+        failures.append(backoff.failures)
+        return delay / 100
+
+    monkeypatch.setattr(Backoff, "failed", counted)
+    static: dict[str, Any] = {"protocol": "consumer", "instance": "one"}
+    async with serving() as broker, reading(broker, **static) as first:
+        await first.granted()
+        async with reading(broker, **static) as second:
+            await until(lambda: len(failures) >= 4, "refusals")
+            assert failures[:4] == [1, 2, 3, 4]
+            error = second.source.status()["membership"]["error"]
+            assert "UNRELEASED_INSTANCE_ID" in error
+            assert "a member with the same group_instance_id is in the group" in error
+            assert second.failure is None  # the id is free once the other one has left
+            await first.close()
+            await second.granted()
+            assert second.source.status()["membership"]["error"] == ""
+
+
+async def test_a_static_member_that_is_replaced_says_by_what() -> None:
+    static: dict[str, Any] = {"protocol": "classic", "instance": "one", "session_timeout_s": 6.0}
+    async with serving() as broker, reading(broker, **static) as first:
+        await first.granted()
+        async with reading(broker, **static) as second:
+            await second.granted()
+            await until(lambda: first.failure is not None, "a failure")
+            assert "FENCED_INSTANCE_ID; another process has joined the group with the same" in str(first.failure)
+            assert second.failure is None
