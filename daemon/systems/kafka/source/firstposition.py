@@ -29,9 +29,10 @@ class FirstPositions:
 
         Raises LogStopped where it must not be read, and what the cluster's answers raise.
         """
+        partition.landed = None
         if coverage.start(partition.log) is None:
             return await self._first(partition, assignment)
-        at = partition.position(coverage)
+        at = partition.landed = partition.position(coverage)
         end = await self.parting(partition, at)
         if end is not None:
             raise partition.broken(at, end, LOST)

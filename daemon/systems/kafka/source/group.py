@@ -75,7 +75,7 @@ class Group:
         # By partition, not by its place: an offset is one of this incarnation of the topic.
         self._durable: dict[Partition, Position] = {}  # until it is committed
         self._confirmed: dict[Partition, Position] = {}  # committed at the broker
-        # First positions of this run; the group's committed offset may be higher or lower.
+        # Ends of what had landed at the start; the group's committed offset may be higher or lower.
         self._unchecked: dict[Partition, Position] = {}
         self._unanswered_since: float | None = None  # the time of the first failed request for the group's offsets
         self._warned = False  # that these offsets are unavailable
@@ -124,7 +124,7 @@ class Group:
             if at is not None and (known is None or known.a < at.a):
                 self._durable[partition] = at
                 if known is None:
-                    self._unchecked[partition] = at
+                    self._unchecked[partition] = partition.landed or at
                 self._wake.set()
 
     def void(self) -> None:

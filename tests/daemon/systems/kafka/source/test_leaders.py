@@ -16,7 +16,7 @@ from fastwire.position import Coverage
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
 from fastwire_daemon.pipeline.pipeline import Pipeline, PipelineFailed
 from fastwire_daemon.pipeline.roll import RollPolicy
-from fastwire_daemon.runtime.budget import Budget
+from fastwire_daemon.runtime.budget import Budget, Level
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.kafka.source.source import KafkaSource
 from fastwire_daemon.systems.reading.clusterreader import ClusterReader
@@ -381,6 +381,38 @@ async def test_an_offset_of_the_group_that_was_set_back_is_told(
                 await pipe.drained()
     told = [vars(one)["fields"] for one in caplog.records if "was behind what has landed" in one.message]
     assert [(one["committed"], one["landed"]) for one in told] == [(20, 100)] * back
+
+
+@pytest.mark.parametrize("protocol", ["none", "classic"])
+@pytest.mark.parametrize("running", [True, False])
+async def test_a_declared_gap_is_no_offset_that_was_set_back(
+    protocol: str, running: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            async with reading(broker, protocol=protocol) as before:
+                await before.got(100)
+                await before.drained()
+                if running:
+                    before.source.on_budget(Level.STOP)
+                    broker.append("t", batches(10, 10))
+                    broker.trim("t", 150)
+                    before.source.on_budget(Level.FREE)
+                    await before.got(150)
+                    await before.drained()
+            if not running:
+                broker.append("t", batches(10, 10))
+                broker.trim("t", 150)
+            coverage = before.coverage
+            async with reading(broker, protocol=protocol, coverage=coverage) as pipe:
+                await pipe.granted()
+                broker.append("t", batches(20, 1))
+                await pipe.got(10 if running else 60)
+                await pipe.drained()
+            gaps = [first.span.gap for first in [*before.firsts, *pipe.firsts] if first.span.gap is not None]
+            assert [gap.to.a for gap in gaps] == [150]
+    assert not [one for one in caplog.records if "was behind what has landed" in one.message]
 
 
 async def test_an_offset_that_others_have_just_committed_is_no_offset_outside() -> None:
