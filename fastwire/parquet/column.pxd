@@ -29,6 +29,7 @@ cdef class PageWriter:
     cdef int64_t data_at
     cdef int64_t raw
     cdef int64_t packed
+    cdef int64_t data_pages
     cdef dict encodings
 
     cdef bytes chunk(self, Node node, list parts, str role, bint stats)

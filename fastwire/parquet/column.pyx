@@ -5,7 +5,16 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from fastwire.columns.arrow cimport ArrowArray
-from fastwire.parquet.buffer cimport Buffer, Bytes, bit_length, bytes_drop, bytes_reserve
+from fastwire.parquet.buffer cimport (
+    Buffer,
+    Bytes,
+    bit_length,
+    bytes_drop,
+    bytes_reserve,
+    put_byte,
+    put_varint,
+    zigzag,
+)
 from fastwire.parquet.delta cimport put_deltas
 from fastwire.parquet.dictionary cimport Dictionary
 from fastwire.parquet.hybrid cimport append_bits, put_bitmap, put_hybrid, put_run
@@ -87,6 +96,7 @@ cdef class PageWriter:
         self.began = self.data_at = self.position
         self.dictionary_at = -1
         self.raw = self.packed = 0
+        self.data_pages = 0
         self.encodings = {}
         for part in parts:
             count += part.count
@@ -133,24 +143,19 @@ cdef class PageWriter:
         cdef int64_t size = self.page.bytes.size
         if size > LARGEST_PAGE:
             raise UnwritableError(f"a record needs {size} bytes in one column, more than a page of Parquet can have")
-        packed = self.compress(self.page)
-        kind = DICTIONARY_PAGE if dictionary else DATA_PAGE
-        if dictionary:
-            head = (7, STRUCT, struct((1, I32, integer(values)), (2, I32, integer(encoding))))
-        else:
-            levels = integer(RLE)
-            counts = (1, I32, integer(values)), (2, I32, integer(encoding))
-            head = (5, STRUCT, struct(*counts, (3, I32, levels), (4, I32, levels)))
-        header = struct((1, I32, integer(kind)), (2, I32, integer(size)), (3, I32, integer(len(packed))), head)
+        cdef bytes packed = self.compress(self.page)
+        cdef bytes header = page_header(dictionary, size, len(packed), values, encoding)
         if dictionary:
             self.dictionary_at = self.position
-        elif not any(kind == DATA_PAGE for kind, _ in self.encodings):
+        elif not self.data_pages:
             self.data_at = self.position
+        self.data_pages += not dictionary
         self.put(header)
         self.put(packed)
         self.raw += size + len(header)
         self.packed += len(packed) + len(header)
-        self.encodings[kind, encoding] = self.encodings.get((kind, encoding), 0) + 1
+        key = DICTIONARY_PAGE if dictionary else DATA_PAGE, encoding
+        self.encodings[key] = self.encodings.get(key, 0) + 1
         return 0
 
     cdef int begin_page(self, Node node, list pieces) except -1:
@@ -169,8 +174,7 @@ cdef class PageWriter:
             failed = self.put_levels(pieces, count, True, bit_length(node.repetition))
         if failed or node.definition == 0:
             return failed
-        part = pieces[0][0]
-        if part.index is not NULL:
+        if len(node.path) > 1:
             return self.put_levels(pieces, count, False, bit_length(node.definition))
         # Fields of the record: bits, or none are needed.
         for part, first, end in pieces:
@@ -202,23 +206,35 @@ cdef class PageWriter:
         return 0
 
     cdef int put_levels(self, list pieces, int64_t count, bint repetitions, int width) except -1:
-        """Append levels that lie in arrays, with their size before them."""
+        """Append the levels of leaves that are parts of others, with their size before them."""
         cdef Bytes* b = &self.page.bytes
-        cdef Part part
+        cdef Part part = pieces[0][0]
         cdef int64_t first, end, to = 0, at
         cdef const uint8_t* levels
+        cdef uint8_t level = 0 if repetitions else part.level
+        cdef bint same = True
         cdef int failed
-        self.levels.size = 0
-        if bytes_reserve(&self.levels, count) or bytes_reserve(b, 16):
+        if bytes_reserve(b, 16):
             raise MemoryError()
-        for part, first, end in pieces:
-            levels = part.repetitions if repetitions else part.definitions
-            memcpy(self.levels.data + to, levels + first, <size_t>(end - first))
-            to += end - first
         at = b.size
         b.size += 4
-        with nogil:
-            failed = put_hybrid[uint8_t](b, self.levels.data, count, width)
+        for part, _, _ in pieces:
+            same = same and part.definitions is NULL and (repetitions or part.level == level)
+        if same:
+            failed = put_run(b, count, level, width)
+        else:
+            self.levels.size = 0
+            if bytes_reserve(&self.levels, count):
+                raise MemoryError()
+            for part, first, end in pieces:
+                levels = part.repetitions if repetitions else part.definitions
+                if levels is not NULL:
+                    memcpy(self.levels.data + to, levels + first, <size_t>(end - first))
+                else:
+                    memset(self.levels.data + to, 0 if repetitions else part.level, <size_t>(end - first))
+                to += end - first
+            with nogil:
+                failed = put_hybrid[uint8_t](b, self.levels.data, count, width)
         if failed:
             raise MemoryError()
         set_size(b, at)
@@ -331,6 +347,32 @@ cdef class PageWriter:
         dictionary.put_numbers(page, values)
         self.end_page(entries, RLE_DICTIONARY, False)
         return True
+
+
+cdef bytes page_header(bint dictionary, int64_t size, int64_t packed, int64_t values, int encoding):
+    """Encode a PageHeader in Thrift's compact protocol; each field follows the one with the next lower number."""
+    cdef uint8_t[64] room
+    cdef Bytes b
+    b.data = room
+    b.size = 0
+    b.capacity = sizeof(room)
+    put_i32(&b, 1, DICTIONARY_PAGE if dictionary else DATA_PAGE)
+    put_i32(&b, 1, size)
+    put_i32(&b, 1, packed)
+    put_byte(&b, (4 if dictionary else 2) << 4 | STRUCT)  # the field 7 or 5
+    put_i32(&b, 1, values)
+    put_i32(&b, 1, encoding)
+    if not dictionary:
+        put_i32(&b, 1, RLE)                  # of both levels
+        put_i32(&b, 1, RLE)
+    put_byte(&b, 0)
+    put_byte(&b, 0)
+    return room[:b.size]
+
+
+cdef inline void put_i32(Bytes* b, int step, int64_t value) noexcept:
+    put_byte(b, step << 4 | I32)
+    put_varint(b, zigzag(value))
 
 
 cdef inline void set_size(Bytes* b, int64_t at) noexcept:

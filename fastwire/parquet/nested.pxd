@@ -10,8 +10,9 @@ cdef class Part:
     """The entries of one leaf in one batch.
 
     An entry is a value or the place where one is missing. ``index`` has the place of each value in the array, negative
-    where there is none. It is NULL where entries and rows are the same (a field of the record that is no part of
-    another): there ``bits`` from ``bit`` on say which are values, NULL: all or, with ``nulls`` = ``count``, none.
+    where there is none. It is NULL where entries and rows are the same: for a field of the record, where ``bits`` from
+    ``bit`` on say which are values, NULL: all or, with ``nulls`` = ``count``, none; and for a leaf of a field that has
+    no value in any row, each of which then ends at ``level``.
     """
 
     cdef Node node
@@ -21,6 +22,7 @@ cdef class Part:
     cdef int64_t first           # place of the first value, where ``index`` is NULL
     cdef const uint8_t* bits
     cdef int64_t bit
+    cdef uint8_t level           # definition level of each entry, where ``definitions`` is NULL
     cdef const uint8_t* definitions                # NULL as ``index``
     cdef const uint8_t* repetitions                # NULL without a list above
     cdef const int32_t* index

@@ -92,9 +92,15 @@ cdef list parts_of(Node node, ArrowArray* batch, int64_t number):
     Raises UnwritableError for nulls in a field that takes none.
     """
     cdef list found = []
+    cdef ArrowArray* array = batch.children[number]
+    cdef int level
     if node.shape == SHAPE_LEAF:
-        return [flat(node, batch.children[number], batch.offset, batch.length)]
-    expand(node, batch.children[number], rows_of(batch.offset, batch.length), found)
+        return [flat(node, array, batch.offset, batch.length)]
+    level = common_end(node, array, array.offset + batch.offset, batch.length)
+    if level >= 0:
+        end_all(node, array, batch.length, <uint8_t>level, found)
+    else:
+        expand(node, array, rows_of(batch.offset, batch.length), found)
     return found
 
 
@@ -116,6 +122,42 @@ cdef Part flat(Node node, ArrowArray* array, int64_t offset, int64_t count):
     if part.nulls and not node.nullable and node.read != READ_NOTHING:
         raise UnwritableError(f"the column {node.name} has nulls, and its field is not nullable")
     return part
+
+
+cdef int common_end(Node node, ArrowArray* array, int64_t first, int64_t count) except -2:
+    """Return the definition level at which all rows of a field end: they are null, or lists without items. Else -1."""
+    cdef const int32_t* offsets
+    cdef const int64_t* wide
+    cdef int64_t nulls = 0
+    if array.n_buffers and array.buffers[0] is not NULL and array.null_count:
+        nulls = unset(<const uint8_t*>array.buffers[0], first, count)
+    if nulls == count and node.nullable:
+        return node.above
+    if nulls:
+        return -1
+    if node.shape == SHAPE_LIST:
+        offsets = <const int32_t*>array.buffers[1]
+        return node.definition if offsets[first] == offsets[first + count] else -1
+    if node.shape == SHAPE_LARGE_LIST:
+        wide = <const int64_t*>array.buffers[1]
+        return node.definition if wide[first] == wide[first + count] else -1
+    return -1
+
+
+cdef void end_all(Node node, ArrowArray* array, int64_t count, uint8_t level, list into) except *:
+    """Append the parts of all leaves of ``node``: no row has a value there."""
+    cdef Part part
+    cdef int64_t i
+    if node.shape == SHAPE_LEAF:
+        part = Part()
+        part.node = node
+        part.array = array
+        part.count = part.nulls = count
+        part.level = level
+        into.append(part)
+        return
+    for i in range(len(node.children)):
+        end_all(<Node>node.children[i], array.children[i], count, level, into)
 
 
 cdef Entries rows_of(int64_t offset, int64_t count):

@@ -255,6 +255,36 @@ def test_dictionaries_lie_inside_of_others() -> None:
     assert found.to_pylist() == [["b", None], [], ["a", "b"]]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.map_(pa.string(), pa.string()),
+        pa.list_(pa.field("element", pa.struct([pa.field("a", pa.int32(), nullable=False)]), nullable=False)),
+        pa.large_list(pa.list_(pa.bool_())),
+        pa.struct([pa.field("a", pa.list_(pa.large_string())), pa.field("b", pa.int64(), nullable=False)]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("nullable", [True, False])
+def test_batches_without_a_value_in_a_nested_column_lie_between_others(kind: pa.DataType, nullable: bool) -> None:
+    """All rows null, all lists empty, and both in one batch; slices of each."""
+    rng = random.Random(3)
+    schema = pa.schema([pa.field("x", kind, nullable=nullable)])
+    some = next(batch.column(0).to_pylist() for batch in batches_of(rng, schema) if batch.num_rows)
+    nothing: Any = {"a": None, "b": 0} if pa.types.is_struct(kind) else []
+    null = None if nullable else nothing
+    alone = [null] * 9, [nothing] * 9
+    for order in (alone, (*alone, [null, nothing] * 5, [*some, null]), ([*some, nothing], [null] * 9, some)):
+        batches = [pa.record_batch([pa.array(cells, kind)], schema=schema) for cells in order]
+        batches += [each.slice(1, 3) for each in batches]
+        table = pa.Table.from_batches(batches, schema)
+        assert pq.read_table(io.BytesIO(written([batches], schema))).equals(
+            pq.read_table(io.BytesIO(by_pyarrow(table)))
+        )
+        for batch in batches:  # a chunk of its own
+            assert pq.read_table(io.BytesIO(written([[batch]], schema)))["x"].to_pylist() == batch["x"].to_pylist()
+
+
 def test_what_does_not_fit_is_named() -> None:
     def refused(array: pa.Array, field: pa.Field) -> str:
         schema = pa.schema([field])
