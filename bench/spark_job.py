@@ -80,7 +80,7 @@ def job(spark: Any, folder: Path, name: str, number: int, source: str = "") -> C
     text = f"""
 [spark.orders]
 source = {{ {source or f'dataset = "{folder}/landed"'} }}
-output = {{ path = "{place}/table", quarantine = "{place}/bad", checkpoint = "{place}/checkpoint" }}
+output = {{ path = "{place}/table", dead_letters = "{place}/dead-letters", checkpoint = "{place}/checkpoint" }}
 {JOBS[name].replace("FOLDER", str(folder))}
 """
     config = parse_config(text, {})

@@ -246,7 +246,7 @@ class Gap:
 class Span:
     """The records of ``log`` after ``start`` up to and including ``end``, read by one reader; ``gap`` follows them.
 
-    ``rows`` counts the rows of the span, including filtered and diverted ones. A span whose ``start`` equals its
+    ``rows`` counts the rows of the span, also filtered ones and those of dead letters. One whose ``start`` equals its
     ``end`` makes a log known. ``held_from`` is set if records between it and ``start`` were received but land later
     with spans of their own (the first chunks of a chunked message); until then they are a hole.
 

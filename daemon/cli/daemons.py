@@ -107,8 +107,8 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         f"{_count(pipeline, 'rows_committed'):,} rows in {commits:,} commit{'' if commits == 1 else 's'}; "
         f"{_count(roll, 'rows'):,} rows are not committed yet ({format_bytes(_count(roll, 'bytes'))})",
     )
-    if letters := _count(pipeline, "dead_letters"):
-        yield Fact("dead letters", f"{letters:,} since the start", "bad")
+    if dead_letters := _count(pipeline, "dead_letters"):
+        yield Fact("dead letters", f"{dead_letters:,} since the start", "bad")
     yield from _source_facts(table_of(pipeline, "source"))
     stages = table_of(pipeline, "stages")
     if limit := stages.get("limit"):

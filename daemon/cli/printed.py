@@ -117,7 +117,7 @@ def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") ->
         keys = ", ".join(job.dedupe.key)
         say(f"  once     by {keys}, within {format_duration(job.dedupe.watermark)} of the first")
     folders = "".join(f"/{level}=…" for level in job.output.partition_by)
-    say(f"  into     {job.output.path}{folders} ({job.output.format}), dead letters into {job.output.quarantine}")
+    say(f"  into     {job.output.path}{folders} ({job.output.format}), dead letters into {job.output.dead_letters}")
     when = "when started, until all is read" if job.trigger is None else f"every {format_duration(job.trigger)}"
     say(f"  runs     {when}")
     for result in results:
@@ -146,9 +146,9 @@ def show_report(report: "VerifyReport") -> None:
             f"  in a table of {table.format}, version {table.version:,}, up to log entry {table.upto:,}: {rows} in "
             f"{counted(table.files, 'file')}"
         )
-    if report.diverted_entries:
-        letters = counted(report.diverted_entries, "dead letter")
-        say(f"  {letters}: entries that could not be decoded, of {counted(report.diverted_rows, 'row')}")
+    if report.dead_letters:
+        dead_letters = counted(report.dead_letters, "dead letter")
+        say(f"  {dead_letters}: entries that could not be decoded, of {counted(report.dead_letter_rows, 'row')}")
     if report.replayed:
         say(f"  {counted(report.replayed, 'dead letter')} of them were written back to a topic")
     if report.filtered:
@@ -194,10 +194,10 @@ def show_expired(found: "Expired", *, dry_run: bool) -> None:
     from ..service.progress import format_bytes
 
     entries = f"{found.entries:,} log entr{'y' if found.entries == 1 else 'ies'}"
-    letters = f", and {counted(found.letters, 'file')} of dead letters" if found.letters else ""
+    dead_letters = f", and {counted(found.dead_letters, 'file')} of dead letters" if found.dead_letters else ""
     say(
         f"{found.path}: {entries} {'would expire' if dry_run else 'expired'}: {counted(found.rows, 'row')} in "
-        f"{counted(found.files, 'file')}, {format_bytes(found.nbytes)}{letters}"
+        f"{counted(found.files, 'file')}, {format_bytes(found.nbytes)}{dead_letters}"
     )
     say(f"  {counted(found.deleted, 'file')} {'would be deleted' if dry_run else 'deleted'}")
 

@@ -95,10 +95,10 @@ class DecodeConfig(Table):
     registry: RegistryConfig | None = Field(default=None, json_schema_extra=_or_a_name)
     """Schema registry that has the schemas of the values, for avro and protobuf. "pulsar": the brokers of Pulsar, which
     keep the schema of each record, for all formats."""
-    evolve: Literal["add", "strict", "divert"] = "add"
+    evolve: Literal["add", "strict", "dead_letter"] = "add"
     """Columns of another schema, of values and of decoded keys: add them to the dataset (new ones take nulls, numbers
-    become wider); strict: stop the partition, and refuse to start with another schema file; divert: its records become
-    dead letters."""
+    become wider); strict: stop the partition, and refuse to start with another schema file; dead_letter: its records
+    become dead letters."""
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name. With
     "_deleted" a null value (a tombstone) becomes a row in which it is true, and the columns of the values are null."""
@@ -107,7 +107,7 @@ class DecodeConfig(Table):
     transform: Text | None = None
     """SQL for each row, such as "SELECT id, amount * 100 AS cents FROM batch WHERE amount > 0". * stands for the
     columns above, and columns of the records are there by name. DuckDB runs it (the extra sql); it must be row-wise."""
-    on_bad: Literal["divert", "stop"] = "divert"
+    on_error: Literal["dead_letter", "stop"] = "dead_letter"
     """A value that does not match the schema becomes a dead letter in the same commit; or stop its partition."""
 
     @property

@@ -25,6 +25,7 @@ from .fields import (
 )
 from .machine import available_memory
 from .partitioning import UNPARTITIONED, PartitioningField
+from .problem import Problem
 from .source import ConnectionField, Reading, SourceConfig, SourceField
 from .spark import SparkConfig
 from .sparksource import SparkBrokers
@@ -150,6 +151,7 @@ class Config(Landing):
     spark: dict[str, SparkConfig] = Field(default_factory=dict)
     """Jobs on Spark by name; `fastwire-consume spark` runs them."""
     _path: Path | None = PrivateAttr(default=None)
+    _former: tuple[Problem, ...] = PrivateAttr(default=())
 
     @property
     def sources(self) -> dict[str, Reading]:
@@ -164,3 +166,8 @@ class Config(Landing):
     def path(self) -> Path | None:
         """The file that this was read from."""
         return self._path
+
+    @property
+    def former(self) -> tuple[Problem, ...]:
+        """Keys and values that are written under former names, each with today's; they are no mistakes."""
+        return self._former

@@ -37,7 +37,7 @@ def _nested(pipelines: Mapping[str, PipelineConfig], jobs: Mapping[str, SparkCon
         if pipeline.sink.path is not None:
             places.append((("pipelines", name, "sink", "path"), f"pipeline {name}", _real(pipeline.sink.path)))
     for name, job in jobs.items():
-        for last, place in (("path", job.output.path), ("quarantine", job.output.quarantine)):
+        for last, place in (("path", job.output.path), ("dead_letters", job.output.dead_letters)):
             places.append((("spark", name, "output", last), f"job {name}", _real(place)))
     for (key, owner, inner), (other_key, other, outer) in permutations(places, 2):
         if owner != other and inner.startswith(f"{outer}/"):  # the places of one job have a rule of their own

@@ -24,6 +24,7 @@ from .fields import (
     sink_kind,
     start_choices,
 )
+from .formerwords import renew
 from .machine import cores
 from .model import Config, DaemonConfig, Landing
 from .neighbours import conflicts
@@ -118,6 +119,7 @@ class _Parser:
             self._problem(path, message)
 
     def config(self) -> Config:
+        former = [self._place(path, message) for path, message in renew(self._tree, self._moved, self._problem)]
         for name, source, sink in self._pipelines():
             self._check_name("pipelines", name)
             self._check_source(("pipelines", name, "source"), source, sink, source_model)
@@ -157,6 +159,7 @@ class _Parser:
                 self._problem(path, message)
         self._refuse()
         assert config is not None  # without a problem there is a model
+        config._former = tuple(former)
         return config
 
     def connection(self) -> Connection:
@@ -194,9 +197,8 @@ class _Parser:
                 continue
             if key in source:
                 self._problem((*path, alias), f"is an alias of {key}, which is given too")
-            source.setdefault(key, source[alias])
-            del source[alias]
-            self._lines = {(*path, key): self._line((*path, alias)), **self._lines}
+            source.setdefault(key, source.pop(alias))
+            self._moved((*path, alias), (*path, key))
 
     def _check_source(
         self,
@@ -441,9 +443,16 @@ class _Parser:
         for placeholder, became in self._substituted.get(path, ()):
             if len(became) > 3:
                 message = message.replace(became, placeholder)
-        line = self._line(path)
         self._told.add(path)
-        self._found.append((line, Problem(f"{self._name}:{line}", _dotted(path), message)))
+        self._found.append((self._line(path), self._place(path, message)))
+
+    def _place(self, path: KeyPath, message: str) -> Problem:
+        return Problem(f"{self._name}:{self._line(path)}", _dotted(path), message)
+
+    def _moved(self, path: KeyPath, now: KeyPath) -> None:
+        """Take the key at ``path`` for that at ``now``: its line, and what was substituted in it."""
+        self._lines = {now: self._line(path), **self._lines}
+        self._substituted = {now: self._substituted.get(path, []), **self._substituted}
 
     def _table_of(self, path: KeyPath) -> type[Table] | None:
         """Return the model of the table at a path of keys, None if there is no such table."""

@@ -63,8 +63,8 @@ class SourceConfig(Reading):
 
     Set it to that name when other hosts lead to the same cluster.
     """
-    on_corrupt: Literal["divert", "stop"] = "divert"
-    """Reaction to an entry that cannot be decoded. divert: keep it as a dead letter; stop: stop the partition."""
+    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
+    """Reaction to an entry that cannot be decoded. dead_letter: keep it as a dead letter; stop: stop the partition."""
 
     @property
     def cluster_name(self) -> str:

@@ -120,7 +120,7 @@ class SparkOutput(Table):
     store: StoreConfig | None = None
     partition_by: tuple[Level, ...] = ()
     """Columns that become folders; date and hour of the record (UTC) are always available."""
-    quarantine: FolderPath
+    dead_letters: FolderPath
     """Folder of the table of dead letters: rows that cannot be decoded, with position and reason."""
     checkpoint: FolderPath
     """Folder of Spark's checkpoint. It belongs to the table: keep both, or delete both."""
@@ -157,9 +157,9 @@ SPARK_REQUIRED: Mapping[str, str] = {
     "source": 'is required: { dataset = "/data/orders" } of the daemon, or '
     f'{{ url = "{grammars()[0].url_example}", topics = ["…"] }}',
     "dataset": "is required: the folder of a landed dataset; or url, the brokers",
-    "output": 'is required: { path = "…", quarantine = "…", checkpoint = "…" }',
+    "output": 'is required: { path = "…", dead_letters = "…", checkpoint = "…" }',
     "path": "is required: the folder of the table",
-    "quarantine": "is required: the folder of the table of dead letters",
+    "dead_letters": "is required: the folder of the table of dead letters",
     "checkpoint": "is required: a folder for Spark's own progress",
     "key": "is required: the columns that identify a record",
     "watermark": 'is required: how late the second copy may come, such as "1 hour"',
@@ -279,7 +279,7 @@ def _check_folders(
     """Check that folders are distinct and not nested: readers of one would find the files of the other."""
     folders: dict[str, str] = {}
     given = [(("source", "dataset"), source.get("dataset"))]
-    given += [(("output", key), output.get(key)) for key in ("path", "quarantine", "checkpoint")]
+    given += [(("output", key), output.get(key)) for key in ("path", "dead_letters", "checkpoint")]
     for key, folder in given:
         if not isinstance(folder, str) or not folder:
             continue

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .log.chain import all_entries
-from .log.entry import DIVERTED, STAGING, entry_name
+from .log.entry import DEAD_LETTERS, STAGING, entry_name
 from .log.whole import parents, visible
 from .origin import look_at
 from .place import storage_at
@@ -32,8 +32,8 @@ class Expired:
     """The result of ``expire``: what this call declares expired, and the number of files that it deletes.
 
     All log entries up to ``number`` have expired, also by earlier calls (0: none). ``files`` are data files with their
-    ``rows`` and ``nbytes``, ``letters`` files of dead letters. ``deleted`` counts both, also those that an earlier call
-    has left.
+    ``rows`` and ``nbytes``, ``dead_letters`` files of dead letters. ``deleted`` counts both, also those that an
+    earlier call has left.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Expired:
     files: int = 0
     rows: int = 0
     nbytes: int = 0
-    letters: int = 0
+    dead_letters: int = 0
     deleted: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Expired:
             "files": self.files,
             "rows": self.rows,
             "bytes": self.nbytes,
-            "dead_letter_files": self.letters,
+            "dead_letter_files": self.dead_letters,
             "deleted_files": self.deleted,
         }
 
@@ -123,7 +123,7 @@ def _bounds(storage: Storage, older_s: float) -> tuple[int, int]:
 
 def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Expired, list[str], set[str]]:
     """Return the result for entries up to ``until``, the files to delete, from the oldest on, and all their folders."""
-    there = {*visible(storage), *(f"{DIVERTED}/{name}" for name in storage.list(DIVERTED))}
+    there = {*visible(storage), *(f"{DEAD_LETTERS}/{name}" for name in storage.list(DEAD_LETTERS))}
 
     def linked(name: str) -> bool:
         return any(parent in there for parent in parents(name))  # a folder that was replaced by a link to one
@@ -142,8 +142,8 @@ def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Ex
             new.files += len(entry.files)
             new.rows += entry.rows
             new.nbytes += entry.nbytes
-            new.letters += len(entry.letters)
-    found = new if new.files or new.letters else Expired(storage.root)
+            new.dead_letters += len(entry.dead_letters)
+    found = new if new.files or new.dead_letters else Expired(storage.root)
     found.number = until if found is new else before
     found.deleted = len(names)
     return found, names, folders

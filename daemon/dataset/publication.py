@@ -35,7 +35,7 @@ class Publication:
         ``fresh``: its names were seen to be free just now. Raises DatasetDamagedError if such a file is gone.
         """
         ready = False
-        sizes = [file.nbytes for file in (*entry.files, *entry.letters)]
+        sizes = [file.nbytes for file in (*entry.files, *entry.dead_letters)]
         for i, ((staged, name), nbytes) in enumerate(zip(entry.moves(number, self._extension), sizes, strict=True)):
             # Spark ignores files that look old, and this one may have been staged for a long time.
             moved = self._storage.freshen(staged, fresh=fresh)

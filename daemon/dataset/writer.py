@@ -30,7 +30,7 @@ from .identity import Identity
 from .level import check_directory
 from .log.chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
 from .log.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
-from .log.entry import DIVERTED, Letter, LogEntry, Replayed, Replaying, entry_name, timestamp
+from .log.entry import DEAD_LETTERS, DeadLetterLike, LogEntry, Replayed, Replaying, entry_name, timestamp
 from .log.whole import Notes, check_whole
 from .origin import Origin
 from .place import publication_of, storage_at
@@ -83,7 +83,7 @@ class DatasetWriter:
         self._guard = threading.RLock()  # encoders stage on their threads
         self._description: Description | None = None
         self._staging: Staging | None = None
-        self._letters: DeadLetterFile | None = None  # of the open roll
+        self._dead_letters: DeadLetterFile | None = None  # of the open roll
         self._void: list[Staging] = []  # of rolls that failed before a log entry could name them
         self._broken = True  # until open
         self._forget()
@@ -190,7 +190,7 @@ class DatasetWriter:
         except (OSError, SinkFailedError):
             pass
         finally:
-            self._staging = self._letters = None
+            self._staging = self._dead_letters = None
             self._broken = True
             if kept:
                 self._void.append(staging)
@@ -242,21 +242,21 @@ class DatasetWriter:
                 check_directory(file.directory, self._options.level_keys)
             return self._entered().adopt(files)
 
-    def divert(self, letters: Sequence[Letter]) -> None:
+    def add_dead_letters(self, dead_letters: Sequence[DeadLetterLike]) -> None:
         """Add dead letters to the roll; on return they are on disk and not in memory."""
         with self._failing("keep dead letters"):
             with self._guard:
-                if self._letters is None:
+                if self._dead_letters is None:
                     from .log.deadletterfile import DeadLetterFile  # pyarrow, and hardly ever needed
 
-                    self._letters = DeadLetterFile(self._entered().open_file(f"{DIVERTED}/"))
-                file = self._letters
-            file.add(letters)
+                    self._dead_letters = DeadLetterFile(self._entered().open_file(f"{DEAD_LETTERS}/"))
+                file = self._dead_letters
+            file.add(dead_letters)
 
     @property
-    def diverted_bytes(self) -> int:
+    def dead_letter_bytes(self) -> int:
         """Size of the open roll's dead letters on disk, in bytes. From any thread."""
-        file = self._letters
+        file = self._dead_letters
         return 0 if file is None else file.staged.nbytes
 
     def commit(
@@ -280,7 +280,7 @@ class DatasetWriter:
         Raises ValueError for an inconsistent roll: a source that is read in order has skipped positions
         (UndeclaredGapError), or the rows do not add up. Nothing is written then, but ``open`` must be called again.
         """
-        if not (files or spans or self._letters or filtered or floors):
+        if not (files or spans or self._dead_letters or filtered or floors):
             return self.refresh()
         with self._guard, self._failing("commit"):
             staging = self._entered()
@@ -439,10 +439,10 @@ class DatasetWriter:
     ) -> None:
         added = self._fit(staging, spans, floors, types)
         # Step 1: all files of the log entry are durable before it exists.
-        if self._letters is not None:
-            self._letters.finish()
-        letters = [] if self._letters is None else [self._letters.staged]
-        staged = [*files, *letters]
+        if self._dead_letters is not None:
+            self._dead_letters.finish()
+        dead_letters = [] if self._dead_letters is None else [self._dead_letters.staged]
+        staged = [*files, *dead_letters]
         for file in staged:
             file.finish()
         entry = LogEntry(
@@ -450,9 +450,9 @@ class DatasetWriter:
             roll=staging.roll,
             at=timestamp(self._storage.now()),
             files=tuple(file.described() for file in files),
-            letters=tuple(file.described() for file in letters),
+            dead_letters=tuple(file.described() for file in dead_letters),
             spans=tuple(spans),
-            diverted=() if self._letters is None else self._letters.diverted,
+            dead_letter_counts=() if self._dead_letters is None else self._dead_letters.dead_letter_counts,
             filtered=filtered[0],
             unselected=filtered[1],
             floors=tuple(floors.items()),
@@ -539,7 +539,7 @@ class DatasetWriter:
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc
 
     def _end_roll(self, staging: Staging, old: Sequence[str] = (), *, kept: bool = False) -> None:
-        self._letters = None
+        self._dead_letters = None
         staging.end_roll(old, kept=kept)
 
     def _tidy(self, staging: Staging, temporary: str = "", number: int = 0) -> None:

@@ -67,9 +67,9 @@ class PipelineFigures:
         self.rows_received += chunk.rows
         self.bytes_received += chunk.payload_bytes
         self.chunks_received += 1
-        if chunk.diverted:
-            self.dead_letters += len(chunk.diverted)
-            self._metrics.dead_letters(len(chunk.diverted))
+        if chunk.dead_letters:
+            self.dead_letters += len(chunk.dead_letters)
+            self._metrics.dead_letters(len(chunk.dead_letters))
         if chunk.unfit_times:
             if not self._unfit:
                 log.warning(_UNFIT, times=chunk.unfit_times)

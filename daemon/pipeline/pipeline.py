@@ -32,7 +32,7 @@ from ..systems.source import Assignment, LogStopped, Source, SourceEvents, Sourc
 from .figures import PipelineFigures
 from .firstposition import refuse_lost_dataset, tell_first_positions
 from .roll import Roll, RollPolicy
-from .setback import Setbacks
+from .sinkfailures import SinkFailures
 from .stages import stage_figures
 from .until_end import unpublished, watch_end
 
@@ -106,7 +106,7 @@ class Pipeline:
         self._sink_open = False
         self._existed = True
         self._wake = asyncio.Event()
-        self._setbacks = Setbacks(
+        self._sink_failures = SinkFailures(
             name,
             metrics,
             self._wake,
@@ -206,7 +206,7 @@ class Pipeline:
     @property
     def waiting(self) -> str | None:
         """The reason why the sink waits, as text; None while it does not wait."""
-        return self._setbacks.waiting or self._sink.waiting
+        return self._sink_failures.waiting or self._sink.waiting
 
     @property
     def waits_for(self) -> str | None:
@@ -382,7 +382,7 @@ class Pipeline:
         self._writing = True
         try:
             await self._sink.write(chunk)
-            self._roll.wrote(rows, chunk.diverted, self._clock())
+            self._roll.wrote(rows, chunk.dead_letters, self._clock())
         finally:
             self._writing = False
             chunk.release()
@@ -397,7 +397,7 @@ class Pipeline:
         self.coverage = await self._sink.run(self._sink.sink.commit)
         seconds = self._clock() - started
         self._roll.committed(self.name)
-        self._setbacks.committed(rows)
+        self._sink_failures.committed(rows)
         rows = self.figures.committed(rows, self._sink.published, seconds, reason, self._sink.decoded)
         self.count()
         self._budget.check()
@@ -457,9 +457,9 @@ class Pipeline:
             try:
                 self.coverage = await self._sink.run(self._sink.sink.open)
             except (SinkFailedError, Superseded, OSError) as exc:
-                if self._draining or self._setbacks.ends(exc):
+                if self._draining or self._sink_failures.ends(exc):
                     raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
-                await self._setbacks.wait(self._setbacks.unopened(exc), exc)
+                await self._sink_failures.wait(self._sink_failures.unopened(exc), exc)
                 continue
             self._sink_open = True
             sink = self._sink.logged
@@ -480,8 +480,8 @@ class Pipeline:
         if isinstance(exc, SinkDoneError):
             self.drain(str(exc))
         elif not (isinstance(exc, LogRefusedError) and self._stop_refused(exc)):
-            hopeless = self._setbacks.ends(exc)
-            delay = self._setbacks.void(exc, retried=not (hopeless or self._draining))
+            hopeless = self._sink_failures.ends(exc)
+            delay = self._sink_failures.void(exc, retried=not (hopeless or self._draining))
             if hopeless:
                 raise PipelineFailed(f"the sink does not work: {exc}") from exc
         if not self._draining:
@@ -498,7 +498,7 @@ class Pipeline:
         self._budget.check()
         self.count()
         if delay:
-            await self._setbacks.wait(delay, exc)
+            await self._sink_failures.wait(delay, exc)
         if self._draining:
             return
         await self._open()
@@ -524,14 +524,14 @@ class Pipeline:
             if not self._roll.empty:
                 await self._commit("failure")
         except (Superseded, SinkFailedError) as exc:
-            self._setbacks.void(exc, retried=False)
+            self._sink_failures.void(exc, retried=False)
 
     async def _finish(self) -> None:
         if not self._roll.empty:
             try:
                 await self._commit("shutdown")
             except (Superseded, SinkFailedError) as exc:
-                self._setbacks.void(exc, retried=False)
+                self._sink_failures.void(exc, retried=False)
                 if not isinstance(exc, Superseded | SinkDoneError):
                     raise _drained_without_commit(exc) from exc
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fastwire.columns.chunk import DeadLetter
 
-from .diverts import Diverts
+from .deadletters import DeadLetterSums
 
 __all__ = ["Roll", "RollPolicy"]
 
@@ -27,8 +27,8 @@ class Roll:
     policy: RollPolicy
     rows: int = 0
     chunks: int = 0
-    diverted: int = 0
-    diverts: Diverts = field(default_factory=Diverts)
+    dead_letters: int = 0
+    dead_letter_sums: DeadLetterSums = field(default_factory=DeadLetterSums)
     first_at: float = field(default=0.0)
     last_at: float = field(default=0.0)
     max_rows: int = 0
@@ -39,28 +39,28 @@ class Roll:
         """True if nothing was written, not even progress without rows."""
         return self.chunks == 0
 
-    def wrote(self, rows: int, diverted: Collection[DeadLetter], now: float) -> None:
-        """Add a chunk of ``rows`` rows and the dead letters ``diverted``, written at ``now``."""
+    def wrote(self, rows: int, dead_letters: Collection[DeadLetter], now: float) -> None:
+        """Add a chunk of ``rows`` rows and the dead letters ``dead_letters``, written at ``now``."""
         if self.chunks == 0:
             self.first_at = now
         self.chunks += 1
         self.rows += rows
-        self.diverted += len(diverted)
-        self.diverts.add(diverted)
-        if rows or diverted:
+        self.dead_letters += len(dead_letters)
+        self.dead_letter_sums.add(dead_letters)
+        if rows or dead_letters:
             self.last_at = now
 
     def due(self, staged_bytes: int, now: float) -> str | None:
         """Return why the roll must end now, or None. Progress without rows waits for ``max_age_s``."""
         if self.empty:
             return None
-        if self.rows + self.diverted >= (self.max_rows or self.policy.max_rows):
+        if self.rows + self.dead_letters >= (self.max_rows or self.policy.max_rows):
             return "rows"
         if staged_bytes >= self.policy.max_bytes:
             return "bytes"
         if now - self.first_at >= self.policy.max_age_s:
             return "age"
-        if (self.rows or self.diverted) and now - self.last_at >= self.policy.max_idle_s:
+        if (self.rows or self.dead_letters) and now - self.last_at >= self.policy.max_idle_s:
             return "idle"
         return None
 
@@ -69,7 +69,7 @@ class Roll:
         if self.empty:
             return None
         at = self.first_at + self.policy.max_age_s
-        if self.rows or self.diverted:
+        if self.rows or self.dead_letters:
             at = min(at, self.last_at + self.policy.max_idle_s)
         return max(0.0, at - now)
 
@@ -80,10 +80,10 @@ class Roll:
 
     def committed(self, pipeline: str) -> None:
         """Begin an empty roll, and log the dead letters of the last one."""
-        self.diverts.tell(pipeline)
+        self.dead_letter_sums.tell(pipeline)
         self.restart()
 
     def restart(self) -> None:
         """Begin an empty roll: the last one is void."""
-        self.diverts.clear()
-        self.rows = self.chunks = self.diverted = 0
+        self.dead_letter_sums.clear()
+        self.rows = self.chunks = self.dead_letters = 0

@@ -130,7 +130,7 @@ class TopicSink(UnloggedSink):
 
     def write(self, chunk: Chunk) -> None:
         """Pass the rows of ``chunk`` to the producer; waits while it has too many unconfirmed bytes."""
-        for letter in chunk.diverted:
+        for letter in chunk.dead_letters:
             _log.warning("an entry cannot be decoded and was not written", log=str(letter.log), reason=letter.reason)
         self._spans.add(chunk)
         self.rows += chunk.rows

@@ -35,7 +35,7 @@ class Sink(Protocol):
         """
 
     def write(self, chunk: Chunk) -> None:
-        """Take the rows, spans and diverted entries of ``chunk``; a call that waits is back-pressure on the source."""
+        """Take the rows, spans and dead letters of ``chunk``; a call that waits is back-pressure on the source."""
 
     def commit(self) -> Coverage:
         """Make all written chunks durable and return the whole Coverage; without any it is a refresh.

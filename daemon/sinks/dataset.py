@@ -145,7 +145,7 @@ class DatasetSink:
         self._floors: dict[Log, Position] = {}
         self._raw_bytes = 0
         self._copied_bytes = 0  # of the rows that threads have or had, and that are no longer in the memory of chunks
-        self._diverted = 0  # rows whose values could not be decoded
+        self._dead_letters = 0  # rows whose values could not be decoded
         self._unselected = 0  # rows that the transform has left out
         self._schema: pa.Schema | None = None  # of the open files of decoded values
         self._ended: list[StagedFile] = []  # files of the roll with other columns
@@ -180,7 +180,7 @@ class DatasetSink:
     def staged_bytes(self) -> int:
         """Size of the open roll on disk in bytes, with dead letters and an estimate of unwritten rows."""
         pending = self._gatherer.pending_bytes + self._unwritten_bytes
-        written = self._writer.diverted_bytes + sum(thread.written_bytes for thread in self._threads)
+        written = self._writer.dead_letter_bytes + sum(thread.written_bytes for thread in self._threads)
         written += sum(staged.nbytes for staged in self._ended)
         return written + int(pending * self._ratio)
 
@@ -266,12 +266,12 @@ class DatasetSink:
             self._writer.identify(cluster_id)
 
     def write(self, chunk: Chunk) -> None:
-        """Take the rows, spans and diverted entries of ``chunk``, and release it."""
+        """Take the rows, spans and dead letters of ``chunk``, and release it."""
         try:
             with self._rolling():
                 self._spans.add(chunk)
-                if chunk.diverted:
-                    self._writer.divert(chunk.diverted)
+                if chunk.dead_letters:
+                    self._writer.add_dead_letters(chunk.dead_letters)
                 if chunk.rows:
                     self._write_rows(chunk)
         finally:
@@ -292,16 +292,17 @@ class DatasetSink:
         """Commit the roll and return the whole Coverage; without written chunks this is a refresh."""
         with self._rolling():
             files = [*self._ended, *self._finished()]
-            if self._diverted:
+            if self._dead_letters:
                 _log.warning(
-                    "values do not match the schema: they become dead letters with this commit", values=self._diverted
+                    "values do not match the schema: they become dead letters with this commit",
+                    values=self._dead_letters,
                 )
             types = () if self._decoder is None else self._decoder.types
             before = len(self._writer.types)
             coverage = self._writer.commit(
                 files,
                 self._spans.take(),
-                filtered=self._diverted + self._unselected,
+                filtered=self._dead_letters + self._unselected,
                 unselected=self._unselected,
                 floors=self._floors,
                 types=types,
@@ -311,7 +312,9 @@ class DatasetSink:
         if self.decoded is not None:
             values, bad, columns, filtered = self.decoded
             rows, added = sum(staged.rows for staged in files), len(self._writer.types) - before
-            self.decoded = Decoded(values + rows, bad + self._diverted, columns + added, filtered + self._unselected)
+            self.decoded = Decoded(
+                values + rows, bad + self._dead_letters, columns + added, filtered + self._unselected
+            )
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:
             self._ratio = min(1.0, written / self._raw_bytes)  # a file of one row says nothing
@@ -394,9 +397,9 @@ class DatasetSink:
             self._add(batch, held_bytes, runs)
             return
         for rows in self._decoder.decode(batch, runs, self._pause):
-            if rows.letters:
-                self._writer.divert(rows.letters)
-                self._diverted += len(rows.letters)
+            if rows.dead_letters:
+                self._writer.add_dead_letters(rows.dead_letters)
+                self._dead_letters += len(rows.dead_letters)
             self._unselected += rows.filtered
             if not rows.batch.num_rows:
                 continue

@@ -54,7 +54,7 @@ class DecodedStdoutSink(StdoutSink):
             batch = pa.record_batch(chunk)
             chunk.release()
             self._print_rows(batch, runs)
-        self.complain(chunk.diverted)
+        self.complain(chunk.dead_letters)
         self.written(chunk)
 
     def commit(self) -> Coverage:
@@ -64,13 +64,15 @@ class DecodedStdoutSink(StdoutSink):
 
     def _print_rows(self, batch: pa.RecordBatch, runs: Runs) -> None:
         for rows in self._decoder.decode(batch, runs, self._pause):
-            self.complain(rows.letters)
+            self.complain(rows.dead_letters)
             fields = rows.batch.select([name for name in rows.batch.schema.names if name in self._decoder.columns])
             encoded = [name for name in fields.schema.names if name not in self._own or name in self._decoder.texts]
             if fields.num_rows:
                 LineFormatter(fields, base64=encoded).write(self.put, PIECE_BYTES)
             values, bad, columns, filtered = self.decoded
-            self.decoded = Decoded(values + fields.num_rows, bad + len(rows.letters), columns, filtered + rows.filtered)
+            self.decoded = Decoded(
+                values + fields.num_rows, bad + len(rows.dead_letters), columns, filtered + rows.filtered
+            )
 
     def _pause(self, why: str, seconds: float) -> None:
         self.waiting = why

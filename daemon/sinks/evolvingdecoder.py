@@ -27,7 +27,7 @@ NEW_COLUMNS = "NewColumns"
 """Begins the reason of a record whose schema has other columns, where these may not grow."""
 _INVALID_PAIR = "InvalidKeyValue"
 
-Evolve = Literal["add", "strict", "divert"]
+Evolve = Literal["add", "strict", "dead_letter"]
 
 _log = get_logger("decode")
 

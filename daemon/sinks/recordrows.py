@@ -28,7 +28,7 @@ class DecodedRows:
     """The log of each row of ``batch``: (log, first row, rows)."""
     numbers: Sequence[int]
     """Number of each row of ``batch`` in the batch that was decoded."""
-    letters: Sequence[DeadLetter]
+    dead_letters: Sequence[DeadLetter]
     nbytes: int
     """Memory of the decoded columns, in bytes."""
     filtered: int = 0
@@ -40,15 +40,17 @@ class DecodedRows:
 class RecordRows:
     """Rows of record batches of ``system``, with the ``columns`` of the records under their own names.
 
-    A row that cannot land becomes a dead letter, or (``on_bad``) stops its log.
+    A row that cannot land becomes a dead letter, or (``on_error``) stops its log.
     """
 
     prefix = ""
     """Stands before the names of the columns of the records."""
 
-    def __init__(self, columns: Sequence[str], system: str, *, on_bad: Literal["divert", "stop"] = "divert") -> None:
+    def __init__(
+        self, columns: Sequence[str], system: str, *, on_error: Literal["dead_letter", "stop"] = "dead_letter"
+    ) -> None:
         self._places = positions_of(system)
-        self._on_bad = on_bad
+        self._on_error = on_error
         self.columns = tuple(columns)
         """Columns of the files."""
         self.needed = frozenset({"value", *columns, *self._places.number_columns})
@@ -66,7 +68,7 @@ class RecordRows:
         """Yield the rows of ``batch``, whose logs are ``runs``, in their order."""
         yield DecodedRows(batch.select(self.columns), runs, range(batch.num_rows), (), 0)
 
-    def letter_of(
+    def dead_letter_of(
         self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs, opened: pa.RecordBatch | None = None
     ) -> DeadLetter:
         """Return the dead letter of a value of ``batch``, whose keys are those of ``opened``.
@@ -84,7 +86,7 @@ class RecordRows:
         """
         log, *_ = runs[bisect_right(runs, row, key=lambda run: run[1]) - 1]
         position = self._places.of_row([batch.column(name)[row].as_py() for name in self._places.number_columns])
-        if stops or self._on_bad == "stop":
+        if stops or self._on_error == "stop":
             place = self._places.format(position)
             raise LogRefusedError(f"a value of {log} at {place} {problem}: {reason}", log.__eq__)
         payload = batch.column("value")[row].as_py()

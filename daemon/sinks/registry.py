@@ -222,7 +222,7 @@ def _made_decoder(
         tuple(name for name in read.columns if name not in by.columns),
         system,
         form=decode.format,
-        on_bad=decode.on_bad,
+        on_error=decode.on_error,
         evolve=decode.evolve,
         open_ended="*" in decode.columns,
         extra=(*by.of_values, *(("_timestamp",) if by.of_records else ())),
@@ -276,7 +276,7 @@ def _transformed_records(config: PipelineConfig, *, for_table: bool, names: Name
     from .transform import TransformedValues
 
     return TransformedValues(
-        RecordRows((*columns, *query.own), source.system, on_bad=source.on_corrupt),
+        RecordRows((*columns, *query.own), source.system, on_error=source.on_corrupt),
         query,
         result,
         own=names_of_records(source.system, None),

@@ -43,12 +43,12 @@ class StdoutSink(UnloggedSink):
             lines = LineFormatter(chunk)
             chunk.release()
             lines.write(self.put, PIECE_BYTES)
-        self.complain(chunk.diverted)
+        self.complain(chunk.dead_letters)
         self.written(chunk)
 
-    def complain(self, letters: Iterable[DeadLetter]) -> None:
+    def complain(self, dead_letters: Iterable[DeadLetter]) -> None:
         """Log entries or values that cannot be decoded."""
-        for letter in letters:
+        for letter in dead_letters:
             _log.warning("an entry cannot be decoded and was not printed", log=str(letter.log), reason=letter.reason)
 
     def put(self, text: bytes) -> None:

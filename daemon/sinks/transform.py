@@ -46,7 +46,7 @@ class TransformedValues:
         *,
         own: Sequence[str] = (),
         levels: Sequence[str] = (),
-        evolve: Literal["add", "strict", "divert"] = "add",
+        evolve: Literal["add", "strict", "dead_letter"] = "add",
         for_table: bool = False,
         names: NameRule = ANY_NAME,
     ) -> None:
@@ -135,7 +135,7 @@ class TransformedValues:
             bad |= {kept[row]: f"{_FAILED}: {why}" for row, why in endless.items()}
             left = [row for row in range(result.num_rows) if row not in endless]
             result, kept = result.take(pa.array(left, pa.int64())), [kept[row] for row in left]
-        letters = [
+        dead_letters = [
             self._decoder.letter(rows.numbers[row], bad[row], batch, runs, "cannot be transformed")
             for row in sorted(bad)
         ]
@@ -143,12 +143,12 @@ class TransformedValues:
         if no := misnamed(result, self._levels, _Numbers(rows.numbers, kept), table=self._for_table):
             left = [row for row in range(result.num_rows) if row not in no]
             result, kept = result.take(pa.array(left, pa.int64())), [kept[row] for row in left]
-            letters += [self._decoder.letter_of(each, batch, runs) for each in no.values()]
+            dead_letters += [self._decoder.dead_letter_of(each, batch, runs) for each in no.values()]
         return DecodedRows(
             result,
             rows.runs if len(kept) == given else _surviving(rows.runs, kept),
             rows.numbers if len(kept) == given else _Numbers(rows.numbers, kept),
-            [*rows.letters, *letters],
+            [*rows.dead_letters, *dead_letters],
             result.get_total_buffer_size(),
             filtered,
             apart=True,

@@ -45,7 +45,7 @@ class ValueDecoder(RecordRows):
         system: str,
         *,
         form: Form = "avro",
-        on_bad: Literal["divert", "stop"] = "divert",
+        on_error: Literal["dead_letter", "stop"] = "dead_letter",
         evolve: Evolve = "add",
         open_ended: bool = False,
         extra: Sequence[str] = (),
@@ -56,7 +56,7 @@ class ValueDecoder(RecordRows):
         names: NameRule = ANY_NAME,
         keys: KeyDecoder | None = None,
     ) -> None:
-        super().__init__(columns, system, on_bad=on_bad)
+        super().__init__(columns, system, on_error=on_error)
         self._schemas = schemas
         self._message = program[0].name
         self._keys = keys
@@ -157,10 +157,10 @@ class ValueDecoder(RecordRows):
                 rows, found = self._with_keys(rows, _left(first, decoded.upto, wrong), ids, pause)
                 bad = sorted([*bad, *found])
                 wrong = [one.row for one in bad]
-            letters = [self.letter_of(one, batch, runs, opened) for one in bad]
+            dead_letters = [self.dead_letter_of(one, batch, runs, opened) for one in bad]
             left = _left(first, decoded.upto, wrong)
             held = decoded.nbytes + self._copied
-            yield DecodedRows(rows, _cut(runs, first, decoded.upto, wrong), left, letters, held)
+            yield DecodedRows(rows, _cut(runs, first, decoded.upto, wrong), left, dead_letters, held)
             first = decoded.upto
             if decoded.unknown is not None:
                 self._values.learn(decoded.unknown, pause)
@@ -228,7 +228,7 @@ class ValueDecoder(RecordRows):
             fields.append(source.schema.field(label).with_name(name))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def letter_of(
+    def dead_letter_of(
         self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs, opened: pa.RecordBatch | None = None
     ) -> DeadLetter:
         """See ``RecordRows.letter_of``."""

@@ -126,7 +126,7 @@ class SinkConformance:
         feed = self.make_feed()
         with self._opened(tmp_path / "sink") as (sink, _):
             chunk = feed.chunk(6, damaged=(1, 4))
-            assert len(chunk.diverted) == 2
+            assert len(chunk.dead_letters) == 2
             spans = chunk.spans()
             sink.write(chunk)
             sink.write(feed.chunk(2, damaged=(0, 1)))

@@ -45,13 +45,13 @@ cdef class Chunk:
     cdef list _logs
     cdef list _topics
     cdef list _marked            # spans given as objects
-    cdef readonly list diverted
-    cdef Charge _diverted_charge  # of their payloads; None without any
+    cdef readonly list dead_letters
+    cdef Charge _dead_letter_charge  # of their payloads; None without any
     cdef readonly int64_t rows
     cdef readonly int64_t payload_bytes
     cdef readonly int64_t nbytes
 
 # Takes over columns and places: the caller's copies are empty afterwards.
 cdef Chunk chunk_close(
-    RowLayout row, Columns* columns, Places* places, list logs, list topics, list diverted, Charge charge
+    RowLayout row, Columns* columns, Places* places, list logs, list topics, list dead_letters, Charge charge
 )

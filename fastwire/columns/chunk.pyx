@@ -108,8 +108,8 @@ cdef object span_object(SpanRow* row, list logs):
 cdef class Chunk:
     """Records as Arrow columns (a struct array by the C data interface) and their spans.
 
-    ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``diverted`` are the dead letters,
-    ``diverted_bytes`` their share of the budget. A chunk may have spans or dead letters and no rows.
+    ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``dead_letters`` are the dead letters,
+    ``dead_letter_bytes`` their share of the budget. A chunk may have spans or dead letters and no rows.
     """
 
     def __dealloc__(self):
@@ -136,9 +136,9 @@ cdef class Chunk:
         return self.columns.unfit_times
 
     @property
-    def diverted_bytes(self):
+    def dead_letter_bytes(self):
         """Bytes of the budget that the dead letters occupy for the life of the chunk."""
-        return 0 if self._diverted_charge is None else self._diverted_charge.size
+        return 0 if self._dead_letter_charge is None else self._dead_letter_charge.size
 
     def spans(self):
         """The spans as objects; a commit uses SpanAccumulator instead."""
@@ -194,7 +194,7 @@ cdef int build_topics(Chunk chunk) except -1:
 
 
 cdef Chunk chunk_close(
-    RowLayout row, Columns* columns, Places* places, list logs, list topics, list diverted, Charge charge
+    RowLayout row, Columns* columns, Places* places, list logs, list topics, list dead_letters, Charge charge
 ):
     """Make a Chunk of the open columns; ``columns`` and ``places`` are empty afterwards, hints stay."""
     cdef Chunk chunk = Chunk.__new__(Chunk)
@@ -202,8 +202,8 @@ cdef Chunk chunk_close(
     chunk._logs = logs
     chunk._topics = topics
     chunk._marked = []
-    chunk.diverted = diverted
-    chunk._diverted_charge = charge
+    chunk.dead_letters = dead_letters
+    chunk._dead_letter_charge = charge
     chunk.rows = rows
     chunk.payload_bytes = columns.payload
     chunk.places = places[0]
@@ -229,7 +229,7 @@ def marker_chunk(spans):
     chunk._logs = []
     chunk._topics = []
     chunk._marked = list(spans)
-    chunk.diverted = []
+    chunk.dead_letters = []
     return chunk
 
 

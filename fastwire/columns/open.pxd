@@ -18,8 +18,8 @@ cdef class OpenChunk:
     cdef RowLayout row
     cdef Columns columns
     cdef Places places
-    cdef list diverted
-    cdef int64_t diverted_bytes
+    cdef list dead_letters
+    cdef int64_t dead_letter_bytes
     cdef Charge charge           # of the dead letters; None without any
     cdef int64_t room            # what one entry may take in columns
     cdef uint64_t number         # of the chunk that is open: a slot whose span is in an older one begins a new span
@@ -29,7 +29,7 @@ cdef class OpenChunk:
     cdef int begin(self) except -1
     cdef str too_large(self)
     cdef int64_t begin_span(self, int32_t log, int64_t a, int64_t b) except -1
-    cdef int divert(self, letter) except -1
+    cdef int add_dead_letter(self, letter) except -1
     cdef Chunk take(self)
     cdef void drop(self) noexcept
     cdef void next(self) noexcept

@@ -11,7 +11,7 @@ from fastwire.wire.pool cimport COLUMNS_SHARE, fw_pool_limit, fw_pool_used
 __all__ = ["OpenChunk"]
 
 cdef enum:
-    LETTER_BYTES = 512           # memory of the objects around the payload of a dead letter
+    DEAD_LETTER_BYTES = 512           # memory of the objects around the payload of a dead letter
 
 
 @cython.final
@@ -33,7 +33,7 @@ cdef class OpenChunk:
         self.columns.layout = &row.layout
         self.columns.mask = row.mask(columns)
         self.room = fw_pool_limit(pool.pool) // COLUMNS_SHARE
-        self.diverted = []
+        self.dead_letters = []
         self.next()
 
     def __dealloc__(self):
@@ -41,14 +41,14 @@ cdef class OpenChunk:
         places_drop(&self.places)
 
     cdef void next(self) noexcept:
-        self.diverted = []
-        self.diverted_bytes = 0
+        self.dead_letters = []
+        self.dead_letter_bytes = 0
         self.charge = None
         self.table.chunks += 1
         self.number = self.table.chunks
 
     cdef bint empty(self) noexcept:
-        return not (self.columns.rows or self.places.span_count or self.diverted)
+        return not (self.columns.rows or self.places.span_count or self.dead_letters)
 
     cdef bint full(self, int64_t rows, int64_t nbytes) noexcept:
         """Return whether ``rows`` more rows of ``nbytes`` should begin another chunk."""
@@ -58,7 +58,7 @@ cdef class OpenChunk:
 
     cdef bint heavy(self) noexcept:
         """Return whether the chunk should be taken without waiting for more: it is over its size, or the pool is."""
-        if self.diverted_bytes > CHUNK_BYTES or (self.columns.rows and columns_bytes(&self.columns) > CHUNK_BYTES):
+        if self.dead_letter_bytes > CHUNK_BYTES or (self.columns.rows and columns_bytes(&self.columns) > CHUNK_BYTES):
             return True
         return fw_pool_used(self.pool.pool) > fw_pool_limit(self.pool.pool) and not self.empty()
 
@@ -85,14 +85,14 @@ cdef class OpenChunk:
             raise MemoryError()
         return number
 
-    cdef int divert(self, letter) except -1:
+    cdef int add_dead_letter(self, letter) except -1:
         """Add a dead letter; the caller has placed its span."""
         cdef int64_t size = len(letter.payload)
-        self.diverted.append(letter)
-        self.diverted_bytes += size
+        self.dead_letters.append(letter)
+        self.dead_letter_bytes += size
         if self.charge is None:
             self.charge = Charge(self.pool)
-        self.charge.add(size + LETTER_BYTES)
+        self.charge.add(size + DEAD_LETTER_BYTES)
         return 0
 
     cdef Chunk take(self):
@@ -101,7 +101,7 @@ cdef class OpenChunk:
         if self.empty():
             return None
         chunk = chunk_close(
-            self.row, &self.columns, &self.places, self.table.logs, self.table.topics, self.diverted, self.charge
+            self.row, &self.columns, &self.places, self.table.logs, self.table.topics, self.dead_letters, self.charge
         )
         self.next()
         return chunk

@@ -26,7 +26,7 @@ cdef class ChunkScanner:
     cdef OpenChunk open
     cdef Stopwatch watch
     cdef object found            # what STOP_FOUND is about
-    cdef bint divert_corrupt
+    cdef bint keeps_corrupt
     cdef int64_t produced        # bytes decoded since the last read
     cdef int64_t output_cap      # of these, at which the turn ends: the loop has others to serve
     cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``

@@ -40,14 +40,14 @@ cdef class ChunkScanner:
         self, LogTable table, Pool pool, RowLayout row, columns, str on_corrupt, int64_t buffer_bytes, clock
     ) except -1:
         """Initialise the members; a system's ``__cinit__`` begins with this call."""
-        if on_corrupt not in ("divert", "stop"):
+        if on_corrupt not in ("dead_letter", "stop"):
             raise ValueError(f"on_corrupt is {on_corrupt!r}")
         self.watch = Stopwatch(clock)
         self.table = table
         self.buffer = ReceiveBuffer(pool, buffer_bytes)
         self.codecs = Decompressor(pool)
         self.open = OpenChunk(pool, table, row, columns)
-        self.divert_corrupt = on_corrupt == "divert"
+        self.keeps_corrupt = on_corrupt == "dead_letter"
         self.memory = fw_pool_limit(pool.pool)
         self.output_cap = min(<int64_t>OUTPUT_CAP_BYTES, self.memory // OUTPUT_SHARE)
         self.most_frame = fw_most_frame(pool.pool)

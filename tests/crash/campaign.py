@@ -20,7 +20,7 @@ from typing import Any, Self
 from fastwire.tank.format.error import PartitionStatus
 from fastwire.tubemq.format.error import Code
 from fastwire.tubemq.format.frame import Method
-from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
@@ -345,18 +345,18 @@ class Campaign:
         load = self._ground.load
         path = self._place.local()
         assert_each_once(path, load.wanted)
-        assert self._letters(path) == load.corrupt
+        assert self._dead_letters(path) == load.corrupt
         self.records, self.dead_letters = len(load.wanted), load.corrupt
         assert self._ground.broker.violations == [], self._ground.broker.violations
 
     def _left(self) -> object:
         return self._ground.unacknowledged(self._job)
 
-    def _letters(self, path: Path) -> int:
+    def _dead_letters(self, path: Path) -> int:
         """The number of dead letters, none of which is there twice."""
         found: Counter[tuple[Any, ...]] = Counter()
         for file in path.glob("_fastwire/diverted/*.dead"):
-            for row in read_letters(BytesIO(file.read_bytes())).to_pylist():
+            for row in read_dead_letters(BytesIO(file.read_bytes())).to_pylist():
                 # Damaged batches of Kafka that follow each other end where the next sound one begins: in one place.
                 found[row["topic"], row["partition"], row["incarnation"], row["position"], row["payload"]] += 1
         assert not [place for place, times in found.items() if times > 1]

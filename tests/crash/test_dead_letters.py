@@ -10,7 +10,7 @@ from fastwire.kafka.producing.payload import Compression
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Entry, encode_payload, encode_single_entry
 from fastwire.pulsar.format.payload import Record as PulsarRecord
-from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
@@ -95,10 +95,10 @@ def test_a_dead_letter_is_kept_once_through_a_crash(step: str, tmp_path: Path) -
             daemon.wait_done()
     said = verify(path)
     assert said.returncode == 0 and "3 dead letters" in said.stdout, said.stdout
-    letters = [
+    dead_letters = [
         row
         for file in path.glob("_fastwire/diverted/*.dead")
-        for row in read_letters(BytesIO(file.read_bytes())).to_pylist()
+        for row in read_dead_letters(BytesIO(file.read_bytes())).to_pylist()
     ]
-    assert sorted(row["position"].partition(":")[2] for row in letters) == ["1", "2", "3"]
+    assert sorted(row["position"].partition(":")[2] for row in dead_letters) == ["1", "2", "3"]
     assert sum(1 for _ in path.glob("*.parquet")) >= 1

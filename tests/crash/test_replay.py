@@ -35,7 +35,7 @@ KILLS = [*(("kafka", step) for step in SENDING), ("pulsar", "letters-confirmed")
 SECOND_KILLS = [*(("kafka", step) for step in FINDING), ("pulsar", "letters-found"), ("tubemq", "letters-found")]
 
 
-def letters(path: Path, count: int = COUNT, commits: int = 4, medium: Bucket | None = None) -> Path:
+def dead_letters(path: Path, count: int = COUNT, commits: int = 4, medium: Bucket | None = None) -> Path:
     """A dataset with dead letters that are values, in several commits, and entries of a broker among them."""
     writer = rolls.writer(path, medium)
     writer.open()
@@ -46,7 +46,7 @@ def letters(path: Path, count: int = COUNT, commits: int = 4, medium: Bucket | N
             for _, n in zip(range(count // commits), numbers, strict=False)
         ]
         found.insert(3, DeadLetter(rolls.log(), Position(rolls.LEDGER, 9), "checksum", b"raw", 100))
-        writer.divert(found)
+        writer.add_dead_letters(found)
         rolls.land(writer, 10 * commit - 1, 10 * commit + 9)
     writer.close()
     return path
@@ -54,7 +54,7 @@ def letters(path: Path, count: int = COUNT, commits: int = 4, medium: Bucket | N
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    return letters(tmp_path / "orders")
+    return dead_letters(tmp_path / "orders")
 
 
 @pytest.fixture(params=["kafka", "pulsar", "tubemq"])
@@ -150,7 +150,7 @@ def test_kills_at_random(dataset: Path, kafka: DevBroker) -> None:
 
 
 def test_two_commands_at_once(tmp_path: Path, kafka: DevBroker) -> None:
-    dataset = letters(tmp_path / "many", 400)
+    dataset = dead_letters(tmp_path / "many", 400)
 
     def one(_: int) -> str:
         return finished(dataset, kafka)

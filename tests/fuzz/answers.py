@@ -20,7 +20,7 @@ class Reading(Protocol):
 
     rows: list[dict[str, Any]]
     spans: list[Any]
-    letters: list[Any]
+    dead_letters: list[Any]
     corrupt: list[Any]
 
     def read(self, data: bytes, cuts: Iterable[int] = ()) -> object: ...
@@ -55,7 +55,7 @@ class Answers:
         """Scan one answer, as a whole and cut in two."""
         frame = bytes.fromhex("".join(words))
         reached: Counter[str] = Counter()
-        for cuts, on_corrupt in (((), "divert"), ((len(frame) // 2,), "stop")):
+        for cuts, on_corrupt in (((), "dead_letter"), ((len(frame) // 2,), "stop")):
             pool = Pool(1 << 28)
             reading = self._reading(pool, on_corrupt)
             try:
@@ -69,7 +69,7 @@ class Answers:
                 assert all(found == sorted(set(found)) for found in places.values())
                 assert sum(span.rows for span in reading.spans) == len(reading.rows)
                 reached["rows"] += bool(reading.rows)
-                reached["dead letters"] += bool(reading.letters)
+                reached["dead letters"] += bool(reading.dead_letters)
                 reached["damaged batches"] += bool(reading.corrupt)
             assert pool.peak <= MOST_MEMORY, f"{pool.peak} bytes were out at once"
         return reached

@@ -182,7 +182,7 @@ def cases(seed: int, count: int) -> Iterator[bytearray]:
         yield mutate(sound[int(chance() * len(sound))], chance)
 
 
-OUTCOMES = ("protocol error", "need bytes", "command", "cold entry", "rejected", "diverted", "rows")
+OUTCOMES = ("protocol error", "need bytes", "command", "cold entry", "rejected", "dead letters", "rows")
 # Fixed, and not wrapped by a real key, so that a case is the same bytes in each process.
 DATA_KEY, WRAPPED = bytes(range(32)), b"wrapped"
 
@@ -281,7 +281,7 @@ class Target:
         chunk = to.take_chunk()
         if chunk is None:
             return None
-        self.outcomes["diverted"] += len(chunk.diverted)
+        self.outcomes["dead letters"] += len(chunk.dead_letters)
         assert sum(span.rows for span in chunk.spans()) == chunk.rows
         assert sum(run[2] for run in chunk.runs()) == chunk.rows
         if validate and chunk.rows:

@@ -116,7 +116,7 @@ class ScanningClient(ABC, Generic[C, A]):
         """Each log's spans follow one upon the other, and hold exactly the rows between their ends, in order."""
         spans = chunk.spans()
         self.reached["rows"] += chunk.rows
-        self.reached["dead letters"] += len(chunk.diverted)
+        self.reached["dead letters"] += len(chunk.dead_letters)
         assert sum(span.rows for span in spans) == chunk.rows
         found: dict[TopicPartition, list[int]] = {place: [] for place in self._places}
         if chunk.rows:

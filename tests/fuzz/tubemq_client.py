@@ -221,7 +221,7 @@ class Client(ScanningClient[Connection, Asked]):
         """Each log's spans follow one upon the other, and no row comes twice."""
         spans = chunk.spans()
         self.reached["rows"] += chunk.rows
-        self.reached["dead letters"] += len(chunk.diverted)
+        self.reached["dead letters"] += len(chunk.dead_letters)
         assert sum(span.rows for span in spans) == chunk.rows
         if chunk.rows:
             batch = pa.record_batch(chunk)

@@ -177,7 +177,7 @@ def whole(block: str) -> str:
     jobs = dict.fromkeys(re.findall(r"^\[spark\.(\w+)[.\]]", block, re.MULTILINE))
     for name in jobs:
         if not re.search(rf"^output|^\[spark\.{name}\.output", block, re.MULTILINE):
-            block += f'\n[spark.{name}.output]\npath = "a"\nquarantine = "b"\ncheckpoint = "c"\n'
+            block += f'\n[spark.{name}.output]\npath = "a"\ndead_letters = "b"\ncheckpoint = "c"\n'
     if not names and not jobs:
         block += "\n" + SOURCE.format(name="other") + SINK.format(name="other")
     return block

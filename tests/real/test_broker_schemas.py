@@ -75,7 +75,7 @@ def test_records_of_the_official_client(
         *((i, f"n{i}") for i in range(20, 40)),
         *((100 + i, None) for i in range(20, 40)),
     ]
-    assert json.loads(verify(job.path, "--json").stdout)["diverted_entries"] == 1
+    assert json.loads(verify(job.path, "--json").stdout)["dead_letters"] == 1
 
 
 def test_messages_of_the_official_client(
@@ -156,4 +156,4 @@ def test_values_of_pairs(
     job = Job(plain_pulsar.service_url, topic, tmp_path / "data", decode=decode)
     rows = landed(job, tmp_path)
     assert [(row["id"], row["note"], row["_key"]) for row in rows] == [(i, f"n{i}", key) for i, key in enumerate(keys)]
-    assert json.loads(verify(job.path, "--json").stdout)["diverted_entries"] == inline
+    assert json.loads(verify(job.path, "--json").stdout)["dead_letters"] == inline

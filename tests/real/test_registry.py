@@ -68,4 +68,4 @@ def test_values_of_registered_schemas_land(apicurio: Apicurio, tmp_path: Path) -
         (1 << 40, {"city": "Köln"}, "k10"),
     ]
     report = json.loads(verify(job.path, "--json").stdout)
-    assert (report["ok"], report["rows"], report["diverted_entries"]) == (True, 11, 1)
+    assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 11, 1)

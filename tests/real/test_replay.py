@@ -11,7 +11,7 @@ from fastwire_daemon.dataset.proof.verify import verify
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
 from tests.brokers.tubemq import TubeMQBroker
-from tests.crash.test_replay import SCRIPT, letters
+from tests.crash.test_replay import SCRIPT, dead_letters
 from tests.real.daemon import Daemon
 from tests.support.nursery import shared
 
@@ -34,7 +34,7 @@ def target(request: pytest.FixtureRequest, fresh_name: Callable[[str], str]) -> 
 
 
 def test_a_kill_behind_the_receipts(target: tuple[str, str], tmp_path: Path) -> None:
-    dataset = letters(tmp_path / "orders")
+    dataset = dead_letters(tmp_path / "orders")
     for nth, code in ((2, -signal.SIGKILL), (9, 0), (9, 0)):
         script = {"at": "letters-confirmed", "nth": nth, "do": "kill", "group": SCRIPT["group"]}
         with Daemon("dead", str(dataset), "--replay", *target, log=tmp_path / "log", script=script) as child:

@@ -56,7 +56,7 @@ class Job:
         return self.folder / "checkpoint"
 
     def text(self) -> str:
-        output = {"path": self.table, "quarantine": self.bad, "checkpoint": self.checkpoint, **self.output}
+        output = {"path": self.table, "dead_letters": self.bad, "checkpoint": self.checkpoint, **self.output}
         lines = [
             f"[spark.{self.name}]",
             f"source = {_toml(self.source if 'url' in self.source else {'dataset': self.landed, **self.source})}",

@@ -40,7 +40,7 @@ AT_STEPS: list[dict[str, Any]] = [
     BEGUN,
     LINKED,
     {"at": "batch-landed", "nth": 2},  # the same for batch 1: what is run again comes first
-    {"at": "log-synced", "in": "bad"},  # a quarantine that is ahead of its table
+    {"at": "log-synced", "in": "bad"},  # dead letters that are ahead of their table
     {"at": "files-written", "nth": 2},
 ]
 

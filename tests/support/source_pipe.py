@@ -61,7 +61,7 @@ class AnyPipe:
         self.values: Counter[tuple[str, str, bytes]] = Counter()  # (topic, partition, value) of all rows that came
         self.landed: Counter[tuple[str, str, bytes]] = Counter()  # what of it was committed
         self.rows = 0
-        self.letters: list[DeadLetter] = []
+        self.dead_letters: list[DeadLetter] = []
         self.firsts: list[First] = []
         self.assigned: list[Assignment] = []
         self.told: list[tuple[Any, ...]] = []  # everything else, in order
@@ -82,7 +82,7 @@ class AnyPipe:
             self._staged.update(came)
             self.rows += chunk.rows
             del rows
-        self.letters += chunk.diverted
+        self.dead_letters += chunk.dead_letters
         self._spans.add(chunk)
         chunk.release()
         return self.room

@@ -256,7 +256,7 @@ def folder_checks(config: Config) -> list[CheckResult]:
             results += _store(f"spark.{name}", output.path, output, None)
         else:
             results.append(_folder(f"spark.{name}", output.path))
-        results.append(_folder(f"spark.{name}", output.quarantine))
+        results.append(_folder(f"spark.{name}", output.dead_letters))
     return results
 
 

@@ -41,6 +41,8 @@ def check(
         show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])
     for name, job in loaded.spark.items():
         show_job(name, job, [result for result in results if result.pipeline == f"spark.{name}"])
+    for each in loaded.former:
+        typer.echo(f"note: {each}")
     failed = [result for result in results if not result.ok]
     if failed:
         typer.echo(f"{len(failed)} of {len(results)} checks failed")

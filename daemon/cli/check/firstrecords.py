@@ -44,9 +44,9 @@ class _Trial:
         chunk.release()
         self.records += batch.num_rows
         for rows in self._decoder.decode(batch, runs, _give_up):
-            self.bad += len(rows.letters)
+            self.bad += len(rows.dead_letters)
             self.filtered += rows.filtered
-            self.reason = self.reason or next((letter.reason for letter in rows.letters), "")
+            self.reason = self.reason or next((letter.reason for letter in rows.dead_letters), "")
 
 
 def _give_up(why: str, seconds: float) -> None:
@@ -76,10 +76,10 @@ async def _tried(pipeline: PipelineConfig, topic: str) -> _Trial:
     from ...sinks.registry import value_decoder
 
     source = pipeline.source
-    diverting: dict[str, object] = {"source": source.model_copy(update={"on_corrupt": "divert"})}
+    keeping: dict[str, object] = {"source": source.model_copy(update={"on_corrupt": "dead_letter"})}
     if pipeline.decode is not None:
-        diverting["decode"] = pipeline.decode.model_copy(update={"on_bad": "divert"})
-    decoder = value_decoder(pipeline.model_copy(update=diverting), topics=topic_schemas(pipeline))
+        keeping["decode"] = pipeline.decode.model_copy(update={"on_error": "dead_letter"})
+    decoder = value_decoder(pipeline.model_copy(update=keeping), topics=topic_schemas(pipeline))
     assert decoder is not None, "the pipeline makes columns"
     trial = _Trial(decoder)
     start = parse_start("earliest", system_named(source.system).grammar)

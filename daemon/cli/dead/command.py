@@ -25,7 +25,9 @@ def dead(
     each: Annotated[bool, typer.Option("--list", help="Show each one, with its first bytes.")] = False,
     write: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write the raw bytes of each into a file, and letters.jsonl beside them."),
+        typer.Option(
+            metavar="FOLDER", help="Write the raw bytes of each into a file, and dead-letters.jsonl beside them."
+        ),
     ] = None,
     replay: Annotated[
         tuple[str, str] | None,
@@ -60,10 +62,10 @@ def dead(
         raise typer.BadParameter("stands with --replay", param_hint="--again")
     from ...dataset.deadletters.reader import dead_letters
     from ..stores import bucket_at
-    from .letters import LetterFolder, LetterSums, letter_line, show_letter
+    from .deadletters import DeadLetterFolder, DeadLetterReasons, dead_letter_line, show_dead_letter
 
-    sums = LetterSums(path)
-    folder = None if write is None else LetterFolder(write)
+    sums = DeadLetterReasons(path)
+    folder = None if write is None else DeadLetterFolder(write)
     for letter in dead_letters(path, bucket_at(path, config)):
         if reason is not None and letter.kind != reason:
             continue
@@ -71,7 +73,7 @@ def dead(
         if folder is not None:
             folder.add(letter)
         if each:
-            typer.echo(letter_line(letter)) if as_json else show_letter(letter)
+            typer.echo(dead_letter_line(letter)) if as_json else show_dead_letter(letter)
     if folder is not None:
         folder.close()
     if not each or not as_json:
@@ -99,7 +101,7 @@ def _replay(
     from ...systems.registry import recall_of, system_named
     from ...systems.writer import WriteOptions
     from ..stores import bucket_at
-    from .replay import LetterReplay, Replayed
+    from .replay import DeadLetterReplay, Replayed
 
     url, topic = target
     try:
@@ -119,7 +121,7 @@ def _replay(
         recall = recall_of(connection, topic)
         if recall is None:
             tell(f"{system.grammar.title} stores no properties: letters of a command that is killed are written again")
-        replay = LetterReplay(
+        replay = DeadLetterReplay(
             source,
             str(connection.url),
             topic,

@@ -18,10 +18,10 @@ from ..retry import open_when_up
 
 if TYPE_CHECKING:
     from ...dataset.deadletters.intents import Intent
-    from ...dataset.deadletters.reader import KeptLetter, LetterName
+    from ...dataset.deadletters.reader import DeadLetterName, KeptDeadLetter
     from ...dataset.deadletters.replay import Replay
 
-__all__ = ["LetterReplay", "Replayed"]
+__all__ = ["DeadLetterReplay", "Replayed"]
 
 # Letters are sent and marked in groups of so many, or of so many bytes.
 _GROUP_RECORDS, _GROUP_BYTES = 1000, 8 << 20
@@ -69,7 +69,7 @@ class Replayed:
             yield f"{self.others:,} left out: another command has them in hand"
 
 
-class LetterReplay:
+class DeadLetterReplay:
     """One replay of letters of ``source`` to the topic at ``url``.
 
     ``recall`` finds them again after an accident; None if the system cannot: then some may be written again.
@@ -95,7 +95,7 @@ class LetterReplay:
         self._tell = tell
         self._writer: _Target | None = None
         self._stack = AsyncExitStack()
-        self._unfit: set[LetterName] = set()
+        self._unfit: set[DeadLetterName] = set()
         self._worked = False  # the topic could be looked at, so that an error may pass
 
     async def run(self, reason: str | None, *, again: bool = False) -> None:
@@ -113,11 +113,11 @@ class LetterReplay:
 
     # --- groups
 
-    def _groups(self, reason: str | None) -> "Iterator[list[KeptLetter]]":
+    def _groups(self, reason: str | None) -> "Iterator[list[KeptDeadLetter]]":
         """Yield the letters that are values, in groups."""
-        group: list[KeptLetter] = []
+        group: list[KeptDeadLetter] = []
         size = 0
-        for letter in self._source.letters(reason):
+        for letter in self._source.dead_letters(reason):
             if not letter.is_value:
                 self._counts.entries += 1
                 continue
@@ -128,12 +128,12 @@ class LetterReplay:
                 group, size = [], 0
         yield group
 
-    async def _write(self, letters: "Sequence[KeptLetter]") -> None:
+    async def _write(self, dead_letters: "Sequence[KeptDeadLetter]") -> None:
         """Write a group; what fails on the way is looked for in the topic, and the rest is written again."""
         backoff = Backoff(most_s=RETRY_S)
         now = asyncio.get_running_loop().time
         give_up_at = now() + PATIENCE_S
-        left = list(letters)
+        left = list(dead_letters)
         intent: Intent | None = None
         while left:
             try:
@@ -160,25 +160,25 @@ class LetterReplay:
                     self._tell(f"{exc}; trying again, and looking for what was written")
                 await asyncio.sleep(backoff.next())
 
-    def _free(self, letters: "list[KeptLetter]") -> "list[KeptLetter]":
-        free, held = self._source.free(letters)
+    def _free(self, dead_letters: "list[KeptDeadLetter]") -> "list[KeptDeadLetter]":
+        free, held = self._source.free(dead_letters)
         self._counts.others += held
         return [letter for letter in free if letter.name not in self._unfit]
 
-    async def _take(self, letters: "list[KeptLetter]") -> "Intent | None":
+    async def _take(self, dead_letters: "list[KeptDeadLetter]") -> "Intent | None":
         """Take letters in hand; None if another command was faster with some of them."""
         ends = {} if self._recall is None else await self._recall.ends()
         self._worked = self._recall is not None
-        intent = self._source.take(letters, self._url, self._topic, _ends_to_json(ends))
+        intent = self._source.take(dead_letters, self._url, self._topic, _ends_to_json(ends))
         if intent is not None:
             self._source.reached("intent-recorded")
         return intent
 
-    async def _send(self, letters: "list[KeptLetter]") -> "list[LetterName]":
+    async def _send(self, dead_letters: "list[KeptDeadLetter]") -> "list[DeadLetterName]":
         """Write letters, and return those that the system can store, when the brokers have confirmed them."""
         assert self._writer is not None
-        sent: list[LetterName] = []
-        for letter in letters:
+        sent: list[DeadLetterName] = []
+        for letter in dead_letters:
             try:
                 await self._writer.write(letter)
             except ValueError as exc:
@@ -192,7 +192,7 @@ class LetterReplay:
         self._source.reached("letters-confirmed")
         return sent
 
-    def _mark(self, intent: "Intent", written: "Sequence[LetterName]") -> None:
+    def _mark(self, intent: "Intent", written: "Sequence[DeadLetterName]") -> None:
         self._close(intent, written)
         self._counts.written += len(written)
 
@@ -223,18 +223,18 @@ class LetterReplay:
         self._close(taken, written)
         self._counts.found += len(written)
 
-    async def _find(self, intent: "Intent") -> "list[LetterName]":
+    async def _find(self, intent: "Intent") -> "list[DeadLetterName]":
         """Return the letters of an intent that are in the topic. Raises RecordsGone if that cannot be known."""
         assert self._recall is not None
         await self._recall.fence(intent.facts.sender)
         self._source.reached("sender-fenced")
         wanted = {_property(self._source.id, name): name for name in self._source.unmarked(intent)}
-        found: set[LetterName] = set()
+        found: set[DeadLetterName] = set()
         unread = 0
         try:
             async with aclosing(self._recall.behind(_ends_from_json(intent.facts.ends))) as chunks:
                 async for chunk in chunks:
-                    unread += len(chunk.diverted)
+                    unread += len(chunk.dead_letters)
                     if chunk.rows:
                         found.update(wanted[name] for name in _names_in(chunk) if name in wanted)
                     chunk.release()
@@ -247,7 +247,7 @@ class LetterReplay:
                 raise
         return sorted(found)
 
-    def _close(self, intent: "Intent", written: "Sequence[LetterName]") -> None:
+    def _close(self, intent: "Intent", written: "Sequence[DeadLetterName]") -> None:
         self._source.close(intent, written)
         self._source.reached("letters-marked")
 
@@ -274,7 +274,7 @@ class _Target:
         self._named = named
         self._confirmed = writer.produced.records
 
-    async def write(self, letter: "KeptLetter") -> None:
+    async def write(self, letter: "KeptDeadLetter") -> None:
         """Write a letter with its name and its reason as properties, or without where the system stores none of them.
 
         Raises ValueError for a letter that the system cannot store.
@@ -298,7 +298,7 @@ class _Target:
             raise ProduceError(f"{self._writer.topic} has confirmed {confirmed} of {count} dead letters")
 
 
-def _property(dataset: str, name: "LetterName") -> str:
+def _property(dataset: str, name: "DeadLetterName") -> str:
     return f"{dataset}/{name[0]}-{name[1]}"
 
 
@@ -324,7 +324,7 @@ def _ends_from_json(tree: Mapping[str, Any]) -> dict[Log, Position]:
 def _count(intent: "Intent") -> str:
     from ...dataset.proof.report import counted
 
-    return counted(sum(each.last - each.first + 1 for each in intent.facts.letters), "dead letter")
+    return counted(sum(each.last - each.first + 1 for each in intent.facts.dead_letters), "dead letter")
 
 
 def _gone(error: RecordsGone, topic: str) -> FastwireError:

@@ -60,7 +60,7 @@ async def tail(
             reader = await open_when_up(lambda: stack.enter_async_context(reading(connection, topics, start)))
             configure(level="warning")
             async for chunk in reader.up_to_now() if until_end else reader:
-                for letter in chunk.diverted:
+                for letter in chunk.dead_letters:
                     _complain(letter)
                 if chunk.unfit_times:
                     print(
@@ -109,7 +109,7 @@ def _decoded_lines(chunk: Chunk, decoder: "ValueDecoder", form: TailFormat) -> l
     lines = _lines(chunk)
     printed = []
     for rows in decoder.decode(batch, runs, _wait):
-        for letter in rows.letters:
+        for letter in rows.dead_letters:
             _complain(letter)
         deleted = rows.batch.column(DELETED).to_pylist()
         fields = rows.batch.drop_columns([DELETED])

@@ -80,7 +80,7 @@ def _pipelines(pipelines: Mapping[str, Mapping[str, Any]]) -> Table:
     table.add_column("limited by", no_wrap=True, overflow="ellipsis")
     for name, pipeline in pipelines.items():
         state = str(pipeline.get("state", "?"))
-        letters = int(number_of(pipeline, "dead_letters"))
+        dead_letters = int(number_of(pipeline, "dead_letters"))
         lag = table_of(table_of(pipeline, "source"), "lag")
         table.add_row(
             Text(f"  {printable(name)}"),
@@ -89,7 +89,7 @@ def _pipelines(pipelines: Mapping[str, Mapping[str, Any]]) -> Table:
             format_bytes(int(number_of(pipeline, "bytes_per_s"))),
             f"{int(number_of(lag, 'backlog_entries')):,}" if lag else "?",
             f"{int(number_of(table_of(pipeline, 'roll'), 'rows')):,}",
-            Text(f"{letters:,}", "bold red" if letters else ""),
+            Text(f"{dead_letters:,}", "bold red" if dead_letters else ""),
             Text(printable(str(table_of(pipeline, "stages").get("limit", "")))),
         )
     return table

@@ -14,7 +14,7 @@ from ..log.chain import entries_behind
 from ..log.entry import LogEntry, Replayed, Replaying, entry_name
 from ..storage.base import Storage
 
-__all__ = ["Intent", "LetterRanges", "Replays"]
+__all__ = ["DeadLetterRanges", "Intent", "Replays"]
 
 _READ_AHEAD = 64  # log entries
 
@@ -28,7 +28,7 @@ class Intent:
     facts: Replaying
 
 
-class LetterRanges:
+class DeadLetterRanges:
     """A set of letters: by log entry the disjoint ranges of their numbers, in order, and no two of them adjacent."""
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class Replays:
         """The open intents, by the numbers of their log entries."""
         self._storage = storage
         self._number = 0
-        self._marked = LetterRanges()
-        self._held = LetterRanges()
+        self._marked = DeadLetterRanges()
+        self._held = DeadLetterRanges()
         self.look()
 
     def look(self) -> None:
@@ -88,13 +88,13 @@ class Replays:
     def _fold(self, entry: LogEntry) -> None:
         over = self.open.pop(entry.closes, None)
         if over is not None:
-            self._held.remove(over.facts.letters)
+            self._held.remove(over.facts.dead_letters)
         self._marked.add(entry.replayed)
         intent = entry.replaying
         if intent is None or (entry.closes and over is None):
             return  # another one has taken the letters over before
-        if not any(ranges.meets(*each) for each in intent.letters for ranges in (self._marked, self._held)):
-            self._held.add(intent.letters)
+        if not any(ranges.meets(*each) for each in intent.dead_letters for ranges in (self._marked, self._held)):
+            self._held.add(intent.dead_letters)
             self.open[self._number] = Intent(self._number, entry.writer, intent)
 
     def is_marked(self, entry: int, number: int) -> bool:
@@ -107,5 +107,5 @@ class Replays:
 
     def unmarked(self, intent: Intent) -> Iterator[tuple[int, int]]:
         """Yield entry and number of the letters of an intent that have no mark."""
-        for entry, first, last in intent.facts.letters:
+        for entry, first, last in intent.facts.dead_letters:
             yield from ((entry, number) for number in range(first, last + 1) if not self.is_marked(entry, number))

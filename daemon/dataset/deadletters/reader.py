@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 from ..log.chain import all_entries
-from ..log.deadletterfile import each_letter
+from ..log.deadletterfile import each_dead_letter
 from ..origin import look_at
 from ..place import storage_at
 from ..storage.base import Storage
@@ -15,14 +15,14 @@ from ..storage.bucket import Bucket
 from ..storage.disk import Disk
 from .intents import Replays
 
-__all__ = ["KeptLetter", "LetterName", "dead_letters"]
+__all__ = ["DeadLetterName", "KeptDeadLetter", "dead_letters"]
 
-LetterName = tuple[int, int]
+DeadLetterName = tuple[int, int]
 """A dead letter of a dataset: the number of its log entry, and its own number in that commit."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptLetter:
+class KeptDeadLetter:
     """One dead letter of a commit."""
 
     entry: int
@@ -41,7 +41,7 @@ class KeptLetter:
     """True if it was written back to a topic."""
 
     @property
-    def name(self) -> LetterName:
+    def name(self) -> DeadLetterName:
         """Its name in the dataset."""
         return self.entry, self.number
 
@@ -63,7 +63,7 @@ class KeptLetter:
         return self.reason.split(" ", 1)[0].rstrip(":")
 
 
-def dead_letters(path: str | os.PathLike[str], medium: Disk | Bucket | None = None) -> Iterator[KeptLetter]:
+def dead_letters(path: str | os.PathLike[str], medium: Disk | Bucket | None = None) -> Iterator[KeptDeadLetter]:
     """Yield the dead letters of the dataset at ``path`` in the order of the commits; those that expired are left out.
 
     About 1 MiB of them is in memory at a time, or one that is larger. Raises DatasetMismatchError without a dataset,
@@ -77,7 +77,7 @@ def dead_letters(path: str | os.PathLike[str], medium: Disk | Bucket | None = No
     replays = Replays(storage)
     for number, entry in all_entries(storage):
         index = 0
-        for staged, published in entry.moves(number, description.extension) if entry.letters else ():
+        for staged, published in entry.moves(number, description.extension) if entry.dead_letters else ():
             if not published.endswith(".dead"):
                 continue
             file = _opened(storage, published, staged)
@@ -89,8 +89,8 @@ def dead_letters(path: str | os.PathLike[str], medium: Disk | Bucket | None = No
                 continue
             with file:
                 try:
-                    for row in each_letter(file):
-                        yield KeptLetter(number, entry.at, index, **row, replayed=replays.is_marked(number, index))
+                    for row in each_dead_letter(file):
+                        yield KeptDeadLetter(number, entry.at, index, **row, replayed=replays.is_marked(number, index))
                         index += 1
                 except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
                     raise DatasetDamagedError(f"{storage.path(published)} cannot be read: {exc}") from exc

@@ -13,7 +13,7 @@ from ..storage.bucket import Bucket
 from ..storage.disk import Disk
 from ..writer import DatasetWriter
 from .intents import Intent, Replays
-from .reader import KeptLetter, LetterName, dead_letters
+from .reader import DeadLetterName, KeptDeadLetter, dead_letters
 
 __all__ = ["Replay"]
 
@@ -57,7 +57,7 @@ class Replay:
         """The name of this replay, which no other one has or had."""
         return self._writer.name
 
-    def letters(self, reason: str | None = None) -> Iterator[KeptLetter]:
+    def dead_letters(self, reason: str | None = None) -> Iterator[KeptDeadLetter]:
         """Yield the letters that are not marked, those with one reason if it is given."""
         for letter in dead_letters(self._path, self._medium):
             if not letter.replayed and reason in (None, letter.kind):
@@ -68,22 +68,24 @@ class Replay:
         self._replays.look()
         return [each for each in self._replays.open.values() if not lives(self._storage, each.writer)]
 
-    def free(self, letters: Iterable[KeptLetter]) -> tuple[list[KeptLetter], int]:
+    def free(self, dead_letters: Iterable[KeptDeadLetter]) -> tuple[list[KeptDeadLetter], int]:
         """Return those of the letters that are neither marked nor in hand, and the number of those in hand.
 
         Both are as of the last look at the log: another command may be faster.
         """
-        unmarked = [letter for letter in letters if not self._replays.is_marked(*letter.name)]
+        unmarked = [letter for letter in dead_letters if not self._replays.is_marked(*letter.name)]
         free = [letter for letter in unmarked if not self._replays.is_held(*letter.name)]
         return free, len(unmarked) - len(free)
 
-    def take(self, letters: Iterable[KeptLetter], url: str, topic: str, ends: Mapping[str, Any]) -> Intent | None:
+    def take(
+        self, dead_letters: Iterable[KeptDeadLetter], url: str, topic: str, ends: Mapping[str, Any]
+    ) -> Intent | None:
         """Record durably that these letters, which are in their order, are about to be written to a topic.
 
         ``ends`` is as in ``Replaying``. Returns None if another one was faster with some of them: none is in hand then,
         and ``free`` knows more.
         """
-        names = _ranges(letter.name for letter in letters)
+        names = _ranges(letter.name for letter in dead_letters)
         return self._intend(Replaying(url, topic, self.sender, names, ends))
 
     def take_over(self, intent: Intent) -> Intent | None:
@@ -96,17 +98,17 @@ class Replay:
         own = (each for each in self._replays.open.values() if each.writer == self.sender and each.facts == facts)
         return next(own, None)
 
-    def close(self, intent: Intent, written: Iterable[LetterName]) -> None:
+    def close(self, intent: Intent, written: Iterable[DeadLetterName]) -> None:
         """Record durably that these letters of an intent, in their order, are in its topic, and free the others."""
         self._writer.note_replay(replayed=_ranges(written), closes=intent.number)
         self._replays.look()
 
-    def unmarked(self, intent: Intent) -> list[LetterName]:
+    def unmarked(self, intent: Intent) -> list[DeadLetterName]:
         """Return the letters of an intent that have no mark."""
         return list(self._replays.unmarked(intent))
 
 
-def _ranges(names: Iterable[LetterName]) -> tuple[Replayed, ...]:
+def _ranges(names: Iterable[DeadLetterName]) -> tuple[Replayed, ...]:
     """Return letters, which are in their order, as ranges."""
     ranges: list[Replayed] = []
     for entry, number in names:

@@ -9,9 +9,9 @@ import pyarrow.ipc
 from fastwire.position import Log, format_position
 
 from ..staging import StagedFile
-from .entry import Diverted, Letter
+from .entry import DeadLetterCount, DeadLetterLike
 
-__all__ = ["DeadLetterFile", "each_letter", "read_letters"]
+__all__ = ["DeadLetterFile", "each_dead_letter", "read_dead_letters"]
 
 _SCHEMA = pa.schema(
     [
@@ -67,15 +67,15 @@ class DeadLetterFile:
         self._writer: Any = pa.ipc.new_file(pa.PythonFile(self._outbox, mode="w"), _SCHEMA)
 
     @property
-    def diverted(self) -> tuple[Diverted, ...]:
+    def dead_letter_counts(self) -> tuple[DeadLetterCount, ...]:
         """Entries and rows by log."""
-        return tuple(Diverted(log, entries, rows) for log, (entries, rows) in self._counts.items())
+        return tuple(DeadLetterCount(log, entries, rows) for log, (entries, rows) in self._counts.items())
 
-    def add(self, letters: Sequence[Letter]) -> None:
-        """Write ``letters`` behind those before them."""
-        batch: list[Letter] = []
+    def add(self, dead_letters: Sequence[DeadLetterLike]) -> None:
+        """Write ``dead_letters`` behind those before them."""
+        batch: list[DeadLetterLike] = []
         size = 0
-        for letter in letters:
+        for letter in dead_letters:
             if batch and size + len(letter.payload) > _BATCH_BYTES:
                 self._write(batch)
                 batch, size = [], 0
@@ -90,20 +90,20 @@ class DeadLetterFile:
         self._drain()
         self.staged.rows = sum(rows for _, rows in self._counts.values())
 
-    def _write(self, letters: Sequence[Letter]) -> None:
+    def _write(self, dead_letters: Sequence[DeadLetterLike]) -> None:
         columns: Iterable[list[Any]] = (
-            [letter.log.cluster for letter in letters],
-            [letter.log.topic for letter in letters],
-            [letter.log.partition for letter in letters],
-            [letter.log.incarnation for letter in letters],
-            [format_position(letter.log.system, letter.position) for letter in letters],
-            [letter.reason for letter in letters],
-            [letter.rows for letter in letters],
+            [letter.log.cluster for letter in dead_letters],
+            [letter.log.topic for letter in dead_letters],
+            [letter.log.partition for letter in dead_letters],
+            [letter.log.incarnation for letter in dead_letters],
+            [format_position(letter.log.system, letter.position) for letter in dead_letters],
+            [letter.reason for letter in dead_letters],
+            [letter.rows for letter in dead_letters],
         )
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=False)]
-        self._writer.write_batch(pa.RecordBatch.from_arrays([*arrays, _payloads(letters)], schema=_SCHEMA))
+        self._writer.write_batch(pa.RecordBatch.from_arrays([*arrays, _payloads(dead_letters)], schema=_SCHEMA))
         self._drain()
-        for letter in letters:
+        for letter in dead_letters:
             entries, rows = self._counts.get(letter.log, (0, 0))
             self._counts[letter.log] = entries + 1, rows + letter.rows
 
@@ -112,22 +112,22 @@ class DeadLetterFile:
             self.staged.file.write(piece)
 
 
-def _payloads(letters: Sequence[Letter]) -> pa.Array:
+def _payloads(dead_letters: Sequence[DeadLetterLike]) -> pa.Array:
     """The column of payloads; one that is alone is not copied."""
-    if len(letters) > 1:
-        return pa.array([letter.payload for letter in letters], pa.large_binary())
-    payload = letters[0].payload
+    if len(dead_letters) > 1:
+        return pa.array([letter.payload for letter in dead_letters], pa.large_binary())
+    payload = dead_letters[0].payload
     offsets = pa.array([0, len(payload)], pa.int64()).buffers()[1]
     return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(payload)])
 
 
-def read_letters(file: BinaryIO) -> pa.Table:
+def read_dead_letters(file: BinaryIO) -> pa.Table:
     """The dead letters in one file. Raises OSError or pyarrow.ArrowInvalid."""
     with pa.ipc.open_file(file) as reader:
         return reader.read_all()
 
 
-def each_letter(file: BinaryIO) -> Iterator[dict[str, Any]]:
+def each_dead_letter(file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the dead letters in one file, without cluster and incarnation; about 1 MiB is read at a time.
 
     Raises OSError or pyarrow.ArrowInvalid.

@@ -22,12 +22,12 @@ from ...runtime.errors import DatasetDamagedError
 
 __all__ = [
     "CHECKPOINTS",
-    "DIVERTED",
+    "DEAD_LETTERS",
     "LOG",
     "STAGING",
     "DataFile",
-    "Diverted",
-    "Letter",
+    "DeadLetterCount",
+    "DeadLetterLike",
     "LogEntry",
     "Replayed",
     "Replaying",
@@ -41,7 +41,7 @@ __all__ = [
 LOG = "_fastwire/log"
 STAGING = "_fastwire/staging"
 CHECKPOINTS = "_fastwire/checkpoint"
-DIVERTED = "_fastwire/diverted"
+DEAD_LETTERS = "_fastwire/diverted"
 
 FORMAT = 1
 
@@ -96,7 +96,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Diverted:
+class DeadLetterCount:
     """Dead letters of one log: the number of undecodable entries, and of the rows in their metadata."""
 
     log: Log
@@ -124,7 +124,7 @@ class Replaying:
     url: str
     topic: str
     sender: str
-    letters: tuple[Replayed, ...]
+    dead_letters: tuple[Replayed, ...]
     ends: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Replaying:
             "url": self.url,
             "topic": self.topic,
             "sender": self.sender,
-            "letters": _ranges_to_json(self.letters),
+            "letters": _ranges_to_json(self.dead_letters),
             "ends": dict(self.ends),
         }
 
@@ -146,7 +146,7 @@ class Replaying:
         return cls(url, topic, sender, _ranges_from_json(value["letters"]), ends)
 
 
-class Letter(Protocol):
+class DeadLetterLike(Protocol):
     """A dead letter: an entry that could not be decoded."""
 
     @property
@@ -186,9 +186,9 @@ class LogEntry:
     roll: int
     at: str
     files: tuple[DataFile, ...] = ()
-    letters: tuple[DataFile, ...] = ()
+    dead_letters: tuple[DataFile, ...] = ()
     spans: tuple[Span, ...] = ()
-    diverted: tuple[Diverted, ...] = ()
+    dead_letter_counts: tuple[DeadLetterCount, ...] = ()
     filtered: int = 0
     unselected: int = 0
     floors: tuple[tuple[Log, Position], ...] = ()
@@ -214,14 +214,14 @@ class LogEntry:
     @property
     def folders(self) -> set[str]:
         """The folders that its files are published into."""
-        return {file.directory.rstrip("/") for file in self.files} | ({DIVERTED} if self.letters else set())
+        return {file.directory.rstrip("/") for file in self.files} | ({DEAD_LETTERS} if self.dead_letters else set())
 
     def moves(self, number: int, extension: str) -> Iterator[tuple[str, str]]:
         """Yield the (staged, published) names of all its files as log entry ``number``."""
         for file in self.files:
             yield self._staged(file), f"{file.directory}{number:012d}-{file.index}.{extension}"
-        for file in self.letters:
-            yield self._staged(file), f"{DIVERTED}/{number:012d}-{file.index}.dead"
+        for file in self.dead_letters:
+            yield self._staged(file), f"{DEAD_LETTERS}/{number:012d}-{file.index}.dead"
 
     def _staged(self, file: DataFile) -> str:
         return f"{STAGING}/{self.writer}/{self.roll}-{file.index}.part"
@@ -246,10 +246,10 @@ class LogEntry:
             last = {span.log: span.witness for span in self.spans}
             if witnesses := witnesses_to_json(last.items()):
                 value["witnesses"] = witnesses
-        if self.letters:
-            value["letters"] = _files_to_json(self.letters)
-        if self.diverted:
-            value["diverted"] = nest((part.log, [part.entries, part.rows]) for part in self.diverted)
+        if self.dead_letters:
+            value["letters"] = _files_to_json(self.dead_letters)
+        if self.dead_letter_counts:
+            value["diverted"] = nest((part.log, [part.entries, part.rows]) for part in self.dead_letter_counts)
         if self.floors:
             value["floors"] = nest((log, format_position(log.system, floor)) for log, floor in self.floors)
         if self.filtered:
@@ -272,7 +272,7 @@ class LogEntry:
             value["types"] = columns_to_json(self.types)
         if self.before is not None:
             value["before"] = _sum_to_json(self.before)
-        checksums = [file.checksum for file in _by_index(self.files, self.letters)]
+        checksums = [file.checksum for file in _by_index(self.files, self.dead_letters)]
         if checksums and None not in checksums:
             value["crc32c"] = [_sum_to_json(each) for each in checksums if each is not None]
         return pack(value)
@@ -284,13 +284,13 @@ class LogEntry:
             value = unpack(data)
             if value["format"] != FORMAT:
                 raise ValueError(f"format {value['format']!r}, this version of fastwire knows {FORMAT}")
-            files, letters = (list(_files_from_json(value.get(key, {}))) for key in ("files", "letters"))
+            files, dead_letters = (list(_files_from_json(value.get(key, {}))) for key in ("files", "letters"))
             if "crc32c" in value:
                 checksums = dict(
-                    zip(_by_index(files, letters), map(_sum_from_json, value["crc32c"]), strict=True)  # ValueError
+                    zip(_by_index(files, dead_letters), map(_sum_from_json, value["crc32c"]), strict=True)  # ValueError
                 )
-                files, letters = (
-                    [replace(file, checksum=checksums[file]) for file in each] for each in (files, letters)
+                files, dead_letters = (
+                    [replace(file, checksum=checksums[file]) for file in each] for each in (files, dead_letters)
                 )
             before = value.get("before")
             return cls(
@@ -298,10 +298,10 @@ class LogEntry:
                 roll=_count(value["roll"]),
                 at=_text(value["at"]),
                 files=tuple(files),
-                letters=tuple(letters),
+                dead_letters=tuple(dead_letters),
                 spans=_witnessed(_spans_from_json(value.get("spans", {})), value.get("witnesses", {})),
-                diverted=tuple(
-                    Diverted(log, _count(entries), _count(rows))
+                dead_letter_counts=tuple(
+                    DeadLetterCount(log, _count(entries), _count(rows))
                     for log, (entries, rows) in unnest(value.get("diverted", {}))
                 ),
                 filtered=_count(value.get("filtered", 0)),

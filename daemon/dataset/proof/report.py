@@ -71,8 +71,8 @@ class VerifyReport:
     placed_files: int = 0
     filtered: int = 0
     unselected: int = 0
-    diverted_entries: int = 0
-    diverted_rows: int = 0
+    dead_letters: int = 0
+    dead_letter_rows: int = 0
     replayed: int = 0
     pending: list[str] = field(default_factory=list)
     expired_files: int = 0
@@ -110,8 +110,8 @@ class VerifyReport:
             "placed_files": self.placed_files,
             "filtered_rows": self.filtered,
             "unselected_rows": self.unselected,
-            "diverted_entries": self.diverted_entries,
-            "diverted_rows": self.diverted_rows,
+            "dead_letters": self.dead_letters,
+            "dead_letter_rows": self.dead_letter_rows,
             "replayed_entries": self.replayed,
             "pending_files": self.pending,
             "expired_files": self.expired_files,

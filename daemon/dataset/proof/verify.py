@@ -31,8 +31,8 @@ from fastwire.position import (
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 from ..description import DESCRIPTION, Description, read_description
 from ..log.checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
-from ..log.deadletterfile import read_letters
-from ..log.entry import DIVERTED, LOG, STAGING, LogEntry, entry_name
+from ..log.deadletterfile import read_dead_letters
+from ..log.entry import DEAD_LETTERS, LOG, STAGING, LogEntry, entry_name
 from ..log.whole import noted_number, noted_numbers, parents, visible
 from ..place import storage_at
 from ..storage.base import Storage
@@ -101,7 +101,7 @@ class _Verification:
         self._spans_of = lru_cache(2 * _THREADS)(self._read_spans)
         self._logs: dict[Log, LogReport] = {}
         self._broken: set[Log] = set()
-        self._letters: dict[str, tuple[int, int]] = {}
+        self._dead_letters: dict[str, tuple[int, int]] = {}
         self._floors = 0
         self._held: dict[Log, list[tuple[Position, Position]]] = {}
         self._uncounted = False
@@ -132,20 +132,20 @@ class _Verification:
 
             self._table = TableAudit(self._storage, description, self._catalog)
         seen = dict.fromkeys(visible(self._storage))
-        letters = dict.fromkeys(f"{DIVERTED}/{name}" for name in self._storage.list(DIVERTED))
+        dead_letters = dict.fromkeys(f"{DEAD_LETTERS}/{name}" for name in self._storage.list(DEAD_LETTERS))
         linked = [name for name in self._storage.walk(LOG) if name.endswith(".json")]
         checkpoints = checkpoint_numbers(self._storage)
         self._noted = max(noted_numbers(self._storage), default=0)
         expected, state = self._read_log(description, checkpoints)
         self._check_numbers(linked, state.number)
         newest = max((number for number in checkpoints if number <= state.number), default=0)
-        self._check_files(expected, seen | letters, newest, description.extension)
+        self._check_files(expected, seen | dead_letters, newest, description.extension)
         linked_folders = {parent for name in expected for parent in parents(name)}  # an operator may have moved one
-        for name in (seen | letters).keys() - expected.keys() - linked_folders if self._table is None else ():
+        for name in (seen | dead_letters).keys() - expected.keys() - linked_folders if self._table is None else ():
             self._problem("stray", name, "no log entry names this file")
         self._summarize(state)
         if self._table is not None:
-            landed = {name: file for name, file in expected.items() if not name.startswith(DIVERTED)}
+            landed = {name: file for name, file in expected.items() if not name.startswith(DEAD_LETTERS)}
             self._table.compare({name: (file.number, file.nbytes, file.rows) for name, file in landed.items()}, report)
         self._explain(description)
         if self._table is not None:
@@ -173,11 +173,11 @@ class _Verification:
             self._fold(entry, name, state)
             self._note_expiry(entry, state.number)
             moves = list(entry.moves(state.number, description.extension))
-            for file, (staged, target) in zip((*entry.files, *entry.letters), moves, strict=True):
+            for file, (staged, target) in zip((*entry.files, *entry.dead_letters), moves, strict=True):
                 expected[target] = _Expected(state.number, staged, file.rows, file.nbytes, file.checksum)
-            if entry.letters:
-                entries = sum(part.entries for part in entry.diverted)
-                self._letters[moves[-1][1]] = (entries, sum(part.rows for part in entry.diverted))
+            if entry.dead_letters:
+                entries = sum(part.entries for part in entry.dead_letter_counts)
+                self._dead_letters[moves[-1][1]] = (entries, sum(part.rows for part in entry.dead_letter_counts))
             if state.number in checkpoints:
                 self._check_checkpoint(state)
         for number in checkpoints:
@@ -187,7 +187,7 @@ class _Verification:
 
     def _note_expiry(self, entry: LogEntry, number: int) -> None:
         self._last = number
-        begun = () if entry.replaying is None else entry.replaying.letters
+        begun = () if entry.replaying is None else entry.replaying.dead_letters
         if any(each.entry >= number for each in (*entry.replayed, *begun)) or entry.closes >= number:
             self._problem("damaged", entry_name(number), "marks dead letters of log entries that come after it")
         if entry.expired >= number:
@@ -244,8 +244,8 @@ class _Verification:
             )
         report.filtered += entry.filtered
         report.unselected += entry.unselected
-        report.diverted_entries += sum(part.entries for part in entry.diverted)
-        report.diverted_rows += sum(part.rows for part in entry.diverted)
+        report.dead_letters += sum(part.entries for part in entry.dead_letter_counts)
+        report.dead_letter_rows += sum(part.rows for part in entry.dead_letter_counts)
         report.replayed += sum(each.last - each.first + 1 for each in entry.replayed)
         state.number += 1
         state.rows += entry.rows
@@ -304,7 +304,7 @@ class _Verification:
         place = extension == "parquet" and any(
             positions.ordered and positions.number_columns for positions in map(positions_of, systems)
         )
-        self._uncounted = count is None and any(not name.startswith(DIVERTED) for name in present)
+        self._uncounted = count is None and any(not name.startswith(DEAD_LETTERS) for name in present)
         with ThreadPoolExecutor(_THREADS, "verify") as threads:
             outcomes = threads.map(lambda name: self._check_file(name, expected[name], count, read, place), present)
             for name, outcome in zip(present, outcomes, strict=True):
@@ -315,7 +315,7 @@ class _Verification:
                     self._report.undeleted.append(name)
                 if isinstance(outcome, Problem):
                     self._report.problems.append(outcome)
-                elif not name.startswith(DIVERTED):
+                elif not name.startswith(DEAD_LETTERS):
                     self._report.counted_files += 1
                     self._report.counted_rows += outcome.rows
                     self._report.read_files += outcome.summed
@@ -357,11 +357,11 @@ class _Verification:
         if size != file.nbytes:
             return Problem("size", name, f"has {size} bytes, log entry {file.number} says {file.nbytes}")
         try:
-            if name in self._letters:
+            if name in self._dead_letters:
                 with self._storage.reader(name) as content:
-                    letters = read_letters(content)
-                found = letters.num_rows, pc.sum(letters["rows"]).as_py() or 0
-                if found != self._letters[name]:
+                    dead_letters = read_dead_letters(content)
+                found = dead_letters.num_rows, pc.sum(dead_letters["rows"]).as_py() or 0
+                if found != self._dead_letters[name]:
                     return Problem("rows", name, f"has {found[0]} entries, log entry {file.number} says otherwise")
                 rows, misplaced, read = file.rows, None, True
             else:

@@ -161,7 +161,7 @@ class _Table:
         self._check_published()
 
 
-class _Quarantine(_Table):
+class _DeadLetterTable(_Table):
     """The table of bad rows. Batches without bad rows have no log entry there."""
 
     def land(self, batch: int, files: Sequence[ForeignFile], spans: Sequence[Span]) -> None:
@@ -179,7 +179,7 @@ class DatasetOutput:
         self,
         output: SparkOutput,
         table: DatasetOptions,
-        letters: DatasetOptions,
+        dead_letters: DatasetOptions,
         stateful: bool,
         settings: str,
         pieces: Callable[[], Pieces] = marked_pieces,
@@ -187,7 +187,7 @@ class DatasetOutput:
         batches: PlannedBatches | None = None,
     ) -> None:
         self._table = _Table(output.path, table, bucket_of(output))
-        self._bad = _Quarantine(output.quarantine, letters)
+        self._bad = _DeadLetterTable(output.dead_letters, dead_letters)
         self._compression = output.compression
         self._stateful = stateful
         self._settings = settings
@@ -314,7 +314,9 @@ def make_output(output: SparkOutput, plan: Plan, batches: PlannedBatches | None 
     """Return the output for the rows of ``plan``. Without ``batches`` a batch is known by its number alone."""
     types = {field.name: field.dataType.simpleString() for field in plan.table}
     time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
-    return DatasetOutput(output, plan.dataset, plan.letters, plan.stateful, plan.settings, plan.pieces, time, batches)
+    return DatasetOutput(
+        output, plan.dataset, plan.dead_letters, plan.stateful, plan.settings, plan.pieces, time, batches
+    )
 
 
 def query_id(frame: Any) -> str:

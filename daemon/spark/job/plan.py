@@ -27,8 +27,8 @@ class Plan(NamedTuple):
     """``frame`` has the rows of a batch, which ``pieces`` splits; ``table`` has the columns of the table as fields.
 
     ``dataset`` are the options of its dataset. ``marked`` has the rows with the columns of the table and ``__bad``.
-    ``bad`` names the quarantined columns, and ``letters`` are the options of their dataset. ``settings`` is JSON with
-    all settings that decide which rows are bad, including the content of the schema.
+    ``bad`` names the columns of dead letters, and ``dead_letters`` are the options of their dataset. ``settings`` is
+    JSON with all settings that decide which rows are bad, including the content of the schema.
     """
 
     frame: Any
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     table: Sequence[Any]
     dataset: DatasetOptions
     bad: tuple[str, ...]
-    letters: DatasetOptions
+    dead_letters: DatasetOptions
     stateful: bool
     settings: str
 
@@ -90,8 +90,8 @@ def _planned(rows: Any, name: str, job: SparkConfig, *, by_number: bool = False)
     bad = (*source, REASON)
     folders = job.output.partition_by, bool(job.output.table_format)
     spoilt = StructField(BAD, StructType([*source.values(), StructField(REASON, StringType())]))
-    letters = columns_of(name, spoilt.dataType.fields, typed=False)
-    plan = Plan(rows, marked_pieces, rows, table, dataset, bad, letters, False, split_of(job))
+    dead_letters = columns_of(name, spoilt.dataType.fields, typed=False)
+    plan = Plan(rows, marked_pieces, rows, table, dataset, bad, dead_letters, False, split_of(job))
     if job.dedupe is None:
         split = RowSplit(decoder, columns, (), *folders)
         return plan._replace(pieces=split.open, marked=rows.mapInArrow(split.mark, StructType([*table, spoilt])))

@@ -84,7 +84,7 @@ class OffsetRangeReader(RangeReader, Generic[B]):
 
     async def _hand_on(self, chunk: Chunk) -> None:
         """Pass on the rows of ``chunk`` that belong to the range."""
-        for letter in chunk.diverted:
+        for letter in chunk.dead_letters:
             if letter.start is not None and letter.start.a < self._end.a:
                 at = format_position(self._part.system, letter.position)
                 self._lost(f"the {self.unit} before {at} cannot be decoded: {letter.reason}")

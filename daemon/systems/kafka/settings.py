@@ -24,7 +24,7 @@ class ClientSettings:
     server_name: str = ""
     client_id: str = "fastwire"
     columns: frozenset[str] | None = None
-    on_corrupt: Literal["divert", "stop"] = "divert"
+    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
 

@@ -67,7 +67,7 @@ class ScanSettings(Protocol):
         """The columns to build, None for all."""
 
     @property
-    def on_corrupt(self) -> Literal["divert", "stop"]:
+    def on_corrupt(self) -> Literal["dead_letter", "stop"]:
         """Reaction to records that cannot be decoded."""
 
 

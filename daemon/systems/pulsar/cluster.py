@@ -34,7 +34,7 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
         self._settings = settings
         self.completion = Completion(
             Assembly(pool),
-            divert=settings.on_corrupt == "divert",
+            keeps_corrupt=settings.on_corrupt == "dead_letter",
             decryptor=settings.decryptor,
             on_failure=settings.on_undecryptable,
         )

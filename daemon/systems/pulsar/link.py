@@ -206,7 +206,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
             await asyncio.wait((self._receipt, self.lost), return_when=asyncio.FIRST_COMPLETED)
 
     def give_up(self, torn: Iterable[Torn]) -> None:
-        """Divert the parts of chunked messages on this link that can never be completed."""
+        """Make dead letters of the parts of chunked messages on this link that can never be completed."""
         self._on_events(self._completion.give_up(torn, self.scanner))
         if self.connection.open_since is None and self.scanner.has_open:
             self.connection.open_since = self._loop.time()

@@ -105,7 +105,7 @@ class PulsarRecall:
 
 def _firsts(chunk: Chunk) -> Iterator[tuple[str, Position]]:
     """Yield the position of a first entry in the chunk for each partition; a span tells only where reading began."""
-    for letter in chunk.diverted:
+    for letter in chunk.dead_letters:
         yield letter.log.partition, letter.position
     if not chunk.rows:
         return

@@ -56,7 +56,7 @@ class ClientSettings:
     server_name: str = ""
     listener: str = ""  # name of the broker's advertised listener
     columns: frozenset[str] | None = None
-    on_corrupt: Literal["divert", "stop"] = "divert"
+    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
     decryptor: "Decryptor | None" = None
     on_undecryptable: OnFailure = "fail"
     keep_alive_s: float = 30.0

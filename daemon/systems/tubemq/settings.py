@@ -23,7 +23,7 @@ class ClientSettings:
 
     url: HostsUrl
     columns: frozenset[str] | None = None
-    on_corrupt: Literal["divert", "stop"] = "divert"
+    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
     request_timeout_s: float = 10.0
     connect_timeout_s: float = 3.0
     login: Login | None = None

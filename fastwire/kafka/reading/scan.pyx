@@ -71,7 +71,7 @@ cdef class Scanner(ChunkScanner):
 
     ``plan`` announces each Fetch request that is sent. ``take_found`` returns a Fetched at the end of its response,
     any other response as bytes from its correlation id on, or a CorruptBatch, whose partition is detached. With
-    ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with ``"stop"`` it is a CorruptBatch.
+    ``on_corrupt="dead_letter"`` a damaged batch joins the chunk as a dead letter; with ``"stop"`` it is a CorruptBatch.
     ``scan`` raises ProtocolError if the framing itself is broken.
     """
     cdef SlotTable slots
@@ -81,7 +81,7 @@ cdef class Scanner(ChunkScanner):
     cdef readonly int64_t batches
 
     def __cinit__(
-        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
+        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="dead_letter",
         int64_t buffer_bytes=1 << 20, clock=None,
     ):
         self.prepare(slots, pool, ROW, columns, on_corrupt, buffer_bytes, clock)
@@ -221,7 +221,7 @@ cdef class Scanner(ChunkScanner):
         cdef const uint8_t* data
         cdef int64_t data_size, expected, first, next_offset, began
         cdef int status
-        if chunk.diverted_bytes >= CHUNK_BYTES:
+        if chunk.dead_letter_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
         if not whole:
             return self.damaged(slot, p, size, "an answer without one complete batch", False)
@@ -376,7 +376,7 @@ cdef class Scanner(ChunkScanner):
 
     cdef bint repeats(self, const uint8_t* p, int64_t size) except -1:
         """Return whether a batch is a dead letter already: some brokers look for offsets by what damaged heads say."""
-        hashes = self.slots.diverted.get(self.at.slot_index)
+        hashes = self.slots.dead_letters.get(self.at.slot_index)
         return hashes is not None and hash(PyBytes_FromStringAndSize(<const char*>p, size)) in hashes
 
     cdef int ascends(self, const uint8_t* p, int64_t size, int64_t next_base, int64_t end) except -1:
@@ -406,7 +406,7 @@ cdef class Scanner(ChunkScanner):
         found = [one for run in self.at.evidence.runs for one in run.found]
         self.at.evidence = None
         if base > slot.offset:
-            self.divert(slot, found, base)
+            self.keep_dead_letter(slot, found, base)
         if self.at.committed and self.at.aborted._count:
             # A damaged batch may have been the marker of a listed transaction: another response lists what is open.
             slot.confirmed = base
@@ -419,7 +419,7 @@ cdef class Scanner(ChunkScanner):
         if slot.ask < 0:
             if slot.confirmed == slot.offset or self.repeats(p, size):
                 return GO_ON                 # it precedes what is read next
-            if not self.divert_corrupt:
+            if not self.keeps_corrupt:
                 return self.refuse(Damage.MESSAGE, detail)
         return self.note(slot, p, size, detail, -1, -1, whole)
 
@@ -466,7 +466,7 @@ cdef class Scanner(ChunkScanner):
         if evidence is None:
             if self.at.batch_seen and not self.at.sound_seen:    # it had only what was read before
                 if slot.room > slot.received:
-                    self.slots.diverted.pop(self.at.slot_index, None)
+                    self.slots.dead_letters.pop(self.at.slot_index, None)
                 slot.room = slot.received + DOUBT_BYTES
             return GO_ON
         end = self.end_of(slot)
@@ -499,10 +499,10 @@ cdef class Scanner(ChunkScanner):
         self.slots.set_ask(slot, -1)     # a Doubt remains until the batch is read: the response needs its room
         found = evidence.before(run)
         if found and run.base > slot.offset:
-            if not self.divert_corrupt:
+            if not self.keeps_corrupt:
                 self.refuse(Damage.MESSAGE, found[0][1])
                 return True
-            self.divert(slot, found, run.base)
+            self.keep_dead_letter(slot, found, run.base)
         slot.confirmed = run.base
         return True
 
@@ -541,21 +541,21 @@ cdef class Scanner(ChunkScanner):
             return GO_ON
         slot.doubted = False
         del self.slots.doubts[self.at.slot_index]
-        if not self.divert_corrupt:
+        if not self.keeps_corrupt:
             return self.refuse(Damage.MESSAGE, doubt.detail)
-        return self.divert(slot, doubt.found, end)
+        return self.keep_dead_letter(slot, doubt.found, end)
 
-    cdef int divert(self, Slot* slot, found, int64_t end, reason=Damage.MESSAGE) except -1:
+    cdef int keep_dead_letter(self, Slot* slot, found, int64_t end, reason=Damage.MESSAGE) except -1:
         """Make the damaged batches before ``end`` dead letters; ``found`` are bytes and details."""
         cdef int64_t start = slot.offset
         cdef int32_t epoch = slot.epoch
         self.advance(slot, end, epoch, 0)
-        self.slots.diverted[self.at.slot_index] = frozenset([hash(payload) for payload, _ in found])
+        self.slots.dead_letters[self.at.slot_index] = frozenset([hash(payload) for payload, _ in found])
         log = self.slots.logs[slot.head.log]
         position, before = Position(end, epoch), Position(start, epoch)
         for payload, detail in found:
             text = f"{reason}: {detail}"
-            self.open.divert(DeadLetter(log, position, text, payload, announced(payload), damage=reason, start=before))
+            self.open.add_dead_letter(DeadLetter(log, position, text, payload, announced(payload), damage=reason, start=before))
         return GO_ON
 
     cdef bint aborts(self, const BatchHead* head, int64_t next_offset, const uint8_t* p, const uint8_t* end) except -1:
@@ -580,9 +580,9 @@ cdef class Scanner(ChunkScanner):
         self, Slot* slot, const uint8_t* p, int64_t size, int64_t next_offset, reason, str detail
     ) except -1:
         """Reject a batch with a correct checksum that cannot be decoded: a dead letter, or a stop for the caller."""
-        if not self.divert_corrupt:
+        if not self.keeps_corrupt:
             return self.refuse(reason, detail)
-        return self.divert(slot, [(PyBytes_FromStringAndSize(<const char*>p, size), detail)], next_offset, reason)
+        return self.keep_dead_letter(slot, [(PyBytes_FromStringAndSize(<const char*>p, size), detail)], next_offset, reason)
 
     cdef int refuse(self, reason, str detail) except -1:
         """Stop reading this partition; the caller decides how to proceed."""

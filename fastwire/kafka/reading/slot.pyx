@@ -39,7 +39,7 @@ cdef class SlotTable(PartitionSlots):
     def __cinit__(self, logs=()):
         self.width = sizeof(Slot)
         self.doubts = {}
-        self.diverted = {}
+        self.dead_letters = {}
 
     cdef void set_ask(self, Slot* s, int64_t offset) noexcept:
         """Let the next request begin at ``offset``; -1: at the position."""
@@ -64,7 +64,7 @@ cdef class SlotTable(PartitionSlots):
         s.confirmed = -1
         s.room = 0
         self.doubts.pop(index, None)
-        self.diverted.pop(index, None)
+        self.dead_letters.pop(index, None)
 
     def detach(self, int64_t index):
         """Drop all responses about this partition from now on."""

@@ -42,7 +42,7 @@ class Finisher(Protocol):
     def cover(self, cold: ColdEntry, /) -> None:
         """Add the entry's position to the open span without a row."""
 
-    def divert(self, cold: ColdEntry, /) -> None:
+    def keep_dead_letter(self, cold: ColdEntry, /) -> None:
         """Add the entry to the open chunk as a dead letter."""
 
     def finish(self, cold: ColdEntry, metadata: bytes, payload: bytes | memoryview, /, *, whole: bool = False) -> bool:
@@ -55,13 +55,13 @@ class Finisher(Protocol):
 class Completion:
     """Completes the entries of all connections of one client.
 
-    If ``divert`` is true, damaged entries become dead letters; otherwise they are only reported and do not land.
+    If ``keeps_corrupt`` is true, damaged entries become dead letters; otherwise they are only reported and do not land.
     ``on_failure`` applies to entries that no key of ``decryptor`` decrypts: "fail" reports the entry and lands nothing,
     "discard" lands the position without a row, "consume" makes the whole ciphertext one record with properties that
     describe it. ``on_taken`` is called with the position of each entry before it is completed, ``on_whole`` with the
     chunks of each completed message, in order; its row is at the last one.
 
-    Entries that were redelivered too often are diverted as ``Damage.REDELIVERED``: encrypted entries unchanged, a
+    Entries that were redelivered too often become dead letters (``Damage.REDELIVERED``): encrypted entries unchanged, a
     chunked message as one entry. The payload of an encrypted chunked message is decrypted then; its metadata keeps the
     encryption keys, without the encryption parameter.
     """
@@ -70,7 +70,7 @@ class Completion:
         self,
         assembly: Assembly,
         *,
-        divert: bool = True,
+        keeps_corrupt: bool = True,
         decryptor: "Decryptor | None" = None,
         on_failure: OnFailure = "fail",
     ) -> None:
@@ -78,19 +78,19 @@ class Completion:
         self.discarded = 0  # entries that could not be decrypted
         self.on_taken: Callable[[Position], None] | None = None
         self.on_whole: Callable[[Sequence[ColdEntry]], None] | None = None
-        self._divert = divert
+        self._keeps_corrupt = keeps_corrupt
         self._decryptor = decryptor
         self._on_failure = on_failure
 
     def take(self, entry: ColdEntry, to: Finisher, hand_on: Callable[[], None]) -> Sequence[EntryRejected]:
-        """Process ``entry``; return events for entries that were diverted, or that the caller must handle first.
+        """Process ``entry``; return events for entries that became dead letters, or that the caller must handle first.
 
         ``hand_on`` takes the open chunk if it has no room for the entry.
         """
         if self.on_taken is not None:
             self.on_taken(entry.position)
         if entry.reason is Damage.FRAME:
-            return (EntryRejected(entry, diverted=False),)  # there are no bytes to keep
+            return (EntryRejected(entry, is_dead_letter=False),)  # there are no bytes to keep
         if entry.reason not in UNDECODED:
             return self._reject((entry,), to)
         try:
@@ -116,7 +116,7 @@ class Completion:
         if metadata.num_chunks_from_msg > 1:
             return self._part(metadata, Part(entry, data), to, hand_on)
         if entry.too_often:
-            _divert_redelivered(entry, to)
+            _keep_redelivered(entry, to)
             return ()
         if metadata.compacted_batch_indexes and metadata.HasField("num_messages_in_batch"):
             block = to.inflate(metadata.compression, data, metadata.uncompressed_size)
@@ -134,10 +134,10 @@ class Completion:
         return self._reject(entries, to)
 
     def _reject(self, entries: Iterable[ColdEntry], to: Finisher) -> Sequence[EntryRejected]:
-        events = [EntryRejected(entry, diverted=self._divert) for entry in entries]
-        if self._divert:
+        events = [EntryRejected(entry, is_dead_letter=self._keeps_corrupt) for entry in entries]
+        if self._keeps_corrupt:
             for event in events:
-                to.divert(event.entry)
+                to.keep_dead_letter(event.entry)
         return events
 
     def _undecryptable(
@@ -152,12 +152,12 @@ class Completion:
         entry.refuse(why.reason, why.detail)
         match self._on_failure:
             case "fail":
-                return (EntryRejected(entry, diverted=False),)
+                return (EntryRejected(entry, is_dead_letter=False),)
             case "discard":
                 self.discarded += 1
                 to.cover(entry)
             case "consume" if entry.too_often:
-                _divert_redelivered(entry, to)
+                _keep_redelivered(entry, to)
             case "consume":
                 _finish(entry, sealed(metadata), stored, to, hand_on, whole=True)
         return ()
@@ -174,7 +174,7 @@ class Completion:
             try:
                 payload = b"".join(each.data for each in verdict.complete)
                 if all(each.entry.too_often for each in verdict.complete):
-                    _divert_redelivered(last, to, encode_payload(_joined(metadata), payload, checksum=False))
+                    _keep_redelivered(last, to, encode_payload(_joined(metadata), payload, checksum=False))
                 else:
                     # The row comes first: it may open a new chunk, and its parts must land together with it.
                     _finish(last, metadata, payload, to, hand_on)
@@ -205,9 +205,9 @@ def _finish(
         hand_on()
 
 
-def _divert_redelivered(entry: ColdEntry, to: Finisher, payload: bytes | None = None) -> None:
+def _keep_redelivered(entry: ColdEntry, to: Finisher, payload: bytes | None = None) -> None:
     entry.refuse(Damage.REDELIVERED, f"delivered again {entry.redelivery_count} times", payload)
-    to.divert(entry)
+    to.keep_dead_letter(entry)
 
 
 def _joined(metadata: pb.MessageMetadata) -> pb.MessageMetadata:

@@ -130,7 +130,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         rejected = self._completion.take(entry, self.scanner, lambda: self._hand_on(events))
         events += rejected
         # Later entries of this consumer must not be counted as if this one had been accepted.
-        return not all(each.diverted for each in rejected)
+        return not all(each.is_dead_letter for each in rejected)
 
     # --- time
 

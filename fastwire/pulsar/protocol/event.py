@@ -165,12 +165,12 @@ class TopicsChanged:
 class EntryRejected:
     """An entry that cannot be decoded (damaged, encrypted, or a chunk of a torn message).
 
-    ``diverted``: it is a dead letter of the open chunk. Otherwise ``More`` follows, and its consumer must be handled
-    before the next ``receive``.
+    ``is_dead_letter``: it is one of the open chunk. Otherwise ``More`` follows, and its consumer must be handled before
+    the next ``receive``.
     """
 
     entry: ColdEntry
-    diverted: bool
+    is_dead_letter: bool
 
 
 @dataclass(frozen=True, slots=True)

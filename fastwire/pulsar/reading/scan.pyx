@@ -77,8 +77,8 @@ cdef class Scanner(ChunkScanner):
     """Decodes the bytes of one connection into chunks.
 
     ``take_found`` returns a BaseCommand as bytes, or an entry that is not decoded here as a ColdEntry, whose position
-    is not covered until ``divert``. Frames for consumers that ``slots`` does not attach to ``connection_id`` are
-    dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead letter; with ``"stop"`` it is a
+    is not covered until ``keep_dead_letter``. Frames for consumers that ``slots`` does not attach to ``connection_id`` are
+    dropped. With ``on_corrupt="dead_letter"`` a damaged entry joins the chunk as a dead letter; with ``"stop"`` it is a
     ColdEntry. ``scan`` raises ProtocolError if the framing itself is broken. An entry larger than a quarter of the
     budget is a ColdEntry without its bytes, which are not received in one piece.
     """
@@ -99,7 +99,7 @@ cdef class Scanner(ChunkScanner):
 
     def __cinit__(
         self, SlotTable slots not None, Pool pool not None, uint32_t connection_id, *,
-        columns=None, int64_t max_message_size=DEFAULT_MAX_MESSAGE, str on_corrupt="divert",
+        columns=None, int64_t max_message_size=DEFAULT_MAX_MESSAGE, str on_corrupt="dead_letter",
         int64_t buffer_bytes=1 << 20, clock=None,
     ):
         if connection_id == 0:
@@ -245,7 +245,7 @@ cdef class Scanner(ChunkScanner):
         if slot is NULL or self.slots.room == 0:
             self.dropped_frames += 1
             return GO_ON
-        if self.open.diverted_bytes >= CHUNK_BYTES:
+        if self.open.dead_letter_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
         place.ack_set = NULL
         place.ack_words = 0
@@ -408,8 +408,8 @@ cdef class Scanner(ChunkScanner):
         if place.ack_set is not NULL:
             cold.ack_set = PyBytes_FromStringAndSize(<const char*>place.ack_set, place.ack_words * 8)
         cold.payload = PyBytes_FromStringAndSize(<const char*>raw, size)
-        if self.divert_corrupt and reason not in UNDECODED and not self.beyond:
-            self.divert(cold)
+        if self.keeps_corrupt and reason not in UNDECODED and not self.beyond:
+            self.keep_dead_letter(cold)
             return GO_ON
         self.found = cold
         return STOP_FOUND
@@ -440,7 +440,7 @@ cdef class Scanner(ChunkScanner):
         return 0
 
     def hold(self, ColdEntry cold not None):
-        """Count ``cold`` as received without landing it: until ``finish``, ``cover`` or ``divert`` no span holds it."""
+        """Count ``cold`` as received without landing it: until ``finish``, ``cover`` or ``keep_dead_letter`` no span holds it."""
         cdef MessageHead head
         cdef Slot* slot = self.slot_of(cold, &head)
         if slot is NULL:
@@ -514,14 +514,14 @@ cdef class Scanner(ChunkScanner):
         self.codecs.shrink()
         return block
 
-    def divert(self, ColdEntry cold not None):
+    def keep_dead_letter(self, ColdEntry cold not None):
         """Put ``cold`` into the open chunk as a dead letter: its position is covered like that of a decoded entry."""
         cdef MessageHead head
         cdef Slot* slot = self.slot_of(cold, &head)
         if slot is NULL:
             return
         self.place_cold(slot, &head, cold, 0)
-        self.open.divert(cold.letter())
+        self.open.add_dead_letter(cold.letter())
 
     cdef int payload(
         self, Slot* slot, MessageHead* head, int64_t permits, Metadata* m, EntryPlace* place, Reader* r,

@@ -87,7 +87,7 @@ cdef class Scanner(ChunkScanner):
 
     ``plan`` announces each consume request that is sent. ``take_found`` returns a Fetched at the end of its answer,
     any other answer or a ping as message type and payload, or a CorruptBundle, whose partition is detached. With
-    ``on_corrupt="divert"`` a damaged bundle joins the chunk as a dead letter; with ``"stop"`` it is a CorruptBundle.
+    ``on_corrupt="dead_letter"`` a damaged bundle joins the chunk as a dead letter; with ``"stop"`` it is a CorruptBundle.
     ``scan`` raises ProtocolError if the framing itself is broken.
     """
     cdef SlotTable slots
@@ -101,7 +101,7 @@ cdef class Scanner(ChunkScanner):
     cdef readonly int64_t bundles
 
     def __cinit__(
-        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
+        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="dead_letter",
         int64_t buffer_bytes=1 << 20, clock=None,
     ):
         self.prepare(slots, pool, ROW, columns, on_corrupt, buffer_bytes, clock)
@@ -322,7 +322,7 @@ cdef class Scanner(ChunkScanner):
         cdef Walk walk
         cdef int64_t witness = 0
         cdef SpanRow* span
-        if chunk.diverted_bytes >= CHUNK_BYTES:
+        if chunk.dead_letter_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
         if head.flags & EXTRA_FLAGS or head.flags & CODEC_MASK > SNAPPY:
             detail = f"flags {head.flags:#04x} of a bundle: " + (
@@ -388,11 +388,11 @@ cdef class Scanner(ChunkScanner):
         self, Slot* slot, const uint8_t* p, int64_t size, int64_t next_sequence, reason, str detail
     ) except -1:
         """Pass over a bundle that cannot be decoded, as its header allows: a dead letter, or a stop for the caller."""
-        if not self.divert_corrupt:
+        if not self.keeps_corrupt:
             return self.refuse(slot, reason, detail)
         before = Position(slot.sequence, 0)
         self.advance(slot, next_sequence, 0)
-        self.open.divert(DeadLetter(
+        self.open.add_dead_letter(DeadLetter(
             self.slots.logs[slot.head.log], Position(next_sequence, 0), f"{reason}: {detail}",
             PyBytes_FromStringAndSize(<const char*>p, size), 0, damage=reason, start=before,
         ))

@@ -18,7 +18,7 @@ class Scanner(ChunkScanner):
         pool: Pool,
         *,
         columns: AbstractSet[str] | None = None,
-        on_corrupt: str = "divert",
+        on_corrupt: str = "dead_letter",
         zone_minutes: int = ...,
         buffer_bytes: int = ...,
         clock: object = None,

@@ -80,7 +80,7 @@ cdef class Scanner(ChunkScanner):
 
     ``plan`` announces each GET that is sent. ``take_found`` returns a Fetched at the end of its response, any other
     response as serial number and content, or a CorruptMessage, whose partition is detached. With
-    ``on_corrupt="divert"`` a damaged message joins the chunk as a dead letter; with ``"stop"`` it is a CorruptMessage.
+    ``on_corrupt="dead_letter"`` a damaged message joins the chunk as a dead letter; with ``"stop"`` it is a CorruptMessage.
     ``scan`` raises ProtocolError if the framing itself is broken. ``zone_minutes`` is the zone of ``$msgTime$``, east
     of Greenwich.
     """
@@ -110,7 +110,7 @@ cdef class Scanner(ChunkScanner):
     cdef readonly int64_t damaged
 
     def __cinit__(
-        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
+        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="dead_letter",
         int zone_minutes=8 * 60, int64_t buffer_bytes=1 << 20, clock=None,
     ):
         self.prepare(slots, pool, ROW, columns, on_corrupt, buffer_bytes, clock)
@@ -406,7 +406,7 @@ cdef class Scanner(ChunkScanner):
                 continue
             if nbytes[0] + self.produced >= self.output_cap:
                 return STOP_OUTPUT_CAP
-            if self.open.full(1, size) or self.open.diverted_bytes >= CHUNK_BYTES:
+            if self.open.full(1, size) or self.open.dead_letter_bytes >= CHUNK_BYTES:
                 return STOP_CHUNK_FULL
             c.room = self.open.room
             columns_mark(c, &mark)
@@ -428,10 +428,10 @@ cdef class Scanner(ChunkScanner):
                     self.filtered_rows += 1
             else:
                 self.damaged += 1
-                if not self.divert_corrupt:
+                if not self.keeps_corrupt:
                     self.refuse(slot, status)
                     return STOP_FOUND
-                self.divert(slot, status, message, size)
+                self.keep_dead_letter(slot, status, message, size)
             nbytes[0] += size
             self.taken_at = message - p
             self.taken_size = size
@@ -457,7 +457,7 @@ cdef class Scanner(ChunkScanner):
             return Damage.TOO_LARGE, self.open.too_large()
         return Damage.MESSAGE, "the message or its attributes are malformed"
 
-    cdef int divert(self, Slot* slot, int status, const uint8_t* message, int64_t size) except -1:
+    cdef int keep_dead_letter(self, Slot* slot, int status, const uint8_t* message, int64_t size) except -1:
         """Make the current message a dead letter."""
         start = Position(slot.base, slot.taken)
         self.advance(slot, 1, 0)
@@ -465,7 +465,7 @@ cdef class Scanner(ChunkScanner):
         log = self.slots.logs[slot.head.log]
         payload = PyBytes_FromStringAndSize(<const char*>message, size)
         position = Position(slot.base, slot.taken)
-        self.open.divert(DeadLetter(log, position, f"{reason}: {detail}", payload, 0, damage=reason, start=start))
+        self.open.add_dead_letter(DeadLetter(log, position, f"{reason}: {detail}", payload, 0, damage=reason, start=start))
         return 0
 
     cdef int refuse(self, Slot* slot, int status) except -1:

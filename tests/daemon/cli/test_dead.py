@@ -28,9 +28,11 @@ def dataset(tmp_path: Path) -> Path:
     writer = rolls.writer(path)
     writer.open()
     for commit, numbers in enumerate(((0, 1), (2,), ())):
-        letters = [DeadLetter(rolls.log(), Position(rolls.LEDGER, i), REASONS[i], PAYLOADS[i], i + 1) for i in numbers]
-        if letters:
-            writer.divert(letters)
+        dead_letters = [
+            DeadLetter(rolls.log(), Position(rolls.LEDGER, i), REASONS[i], PAYLOADS[i], i + 1) for i in numbers
+        ]
+        if dead_letters:
+            writer.add_dead_letters(dead_letters)
         rolls.land(writer, 10 * commit - 1, 10 * commit + 9)
     writer.close()
     return path
@@ -48,10 +50,10 @@ def test_sums_by_reason_and_partition(run: Run, dataset: Path) -> None:
         "             checksum",
     ]
     found = json.loads(run("dead", dataset, "--json")[1])
-    assert (found["path"], found["letters"], found["rows"]) == (str(dataset), 3, 6)
+    assert (found["path"], found["dead_letters"], found["rows"]) == (str(dataset), 3, 6)
     assert found["found"][0] == {
-        "reason": "Truncated", "topic": topic, "partition": "0", "letters": 2, "rows": 3, "first": "7:0", "last": "7:1",
-        "example": REASONS[0],
+        "reason": "Truncated", "topic": topic, "partition": "0", "dead_letters": 2, "rows": 3, "first": "7:0",
+        "last": "7:1", "example": REASONS[0],
     }  # fmt: skip
 
 
@@ -71,7 +73,7 @@ def test_each_one_with_its_first_bytes(run: Run, dataset: Path) -> None:
 def test_raw_bytes_as_files(run: Run, dataset: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert run("dead", dataset, "--write", folder)[0] == 0
-    index = [json.loads(line) for line in (folder / "letters.jsonl").read_text().splitlines()]
+    index = [json.loads(line) for line in (folder / "dead-letters.jsonl").read_text().splitlines()]
     assert [(folder / each["file"]).read_bytes() for each in index] == PAYLOADS
     assert [each["reason"] for each in index] == REASONS
     code, _, err = run("dead", dataset, "--write", folder)
@@ -111,14 +113,14 @@ def values(tmp_path: Path) -> Path:
     path = tmp_path / "values"
     writer = rolls.writer(path)
     writer.open()
-    letters = [
+    dead_letters = [
         DeadLetter(rolls.log(), Position(rolls.LEDGER, i), reason, value, 1)
         for i, (reason, value) in enumerate(zip(OF_VALUES, VALUES, strict=True))
     ]
-    letters.insert(1, DeadLetter(rolls.log(), Position(rolls.LEDGER, 9), "checksum", b"raw", 100))
-    writer.divert(letters[:3])
+    dead_letters.insert(1, DeadLetter(rolls.log(), Position(rolls.LEDGER, 9), "checksum", b"raw", 100))
+    writer.add_dead_letters(dead_letters[:3])
     rolls.land(writer, -1, 9)
-    writer.divert(letters[3:])
+    writer.add_dead_letters(dead_letters[3:])
     rolls.land(writer, 9, 19)
     writer.close()
     return path
@@ -152,7 +154,7 @@ def test_letters_are_written_to_a_topic_once(run: Run, values: Path, broker: Kaf
     assert out.splitlines()[0] == f"{values}: 0 dead letters written to mended and marked"
     assert run("dead", values)[1].startswith(f"{values}: 5 dead letters, 104 rows, 4 of them written back to a topic\n")
     report = verify(values)
-    assert (report.problems, report.diverted_entries, report.replayed) == ([], 5, 4)
+    assert (report.problems, report.dead_letters, report.replayed) == ([], 5, 4)
     rows = landed(broker.url)
     assert cells(rows) == ['{"id": "x"}', '{"id": 1', {"base64": "AP8="}, None]
     assert [header["value"].partition("/")[2] for row in rows for header in row["headers"][:1]] == [

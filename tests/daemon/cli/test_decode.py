@@ -93,7 +93,7 @@ def test_values_of_a_broker_land_as_columns(system: str, form: str, tmp_path: Pa
     if system == "kafka":
         assert all(row["_offset"] == row["id"] for row in landed)
     report = json.loads(command("verify", data, "--json").stdout)
-    assert (report["ok"], report["rows"], report["filtered_rows"], report["diverted_entries"]) == (True, 29, 1, 1)
+    assert (report["ok"], report["rows"], report["filtered_rows"], report["dead_letters"]) == (True, 29, 1, 1)
 
 
 def test_values_whose_schemas_a_registry_has(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_values_of_a_broker_land_as_columns(system: str, tmp_path: Path) -> None
     sound = [order for order in ORDERS if order["id"] != 10]
     assert sorted(({key: row[key] for key in ORDERS[0]} for row in landed), key=lambda row: row["id"]) == sound
     report = json.loads(command("verify", data, "--json").stdout)
-    assert (report["ok"], report["rows"], report["filtered_rows"], report["diverted_entries"]) == (True, 29, 1, 1)
+    assert (report["ok"], report["rows"], report["filtered_rows"], report["dead_letters"]) == (True, 29, 1, 1)
     letter = json.loads(command("dead", data, "--json", "--list").stdout)
     assert letter["reason"] == "Truncated at byte 3 of the value, in tags[]"
 
@@ -106,8 +106,8 @@ def test_values_whose_schemas_a_registry_has(tmp_path: Path) -> None:
     landed.sort(key=lambda row: row["id"])
     assert [{key: row[key] for key in ORDERS[0]} for row in landed[:10]] == ORDERS[:10]
     assert [row.get("place") for row in landed] == [None] * 10 + [{"city": "Kyiv"}] * 2
-    letters = [json.loads(line) for line in command("dead", data, "--json", "--list").stdout.splitlines()]
-    assert [letter["reason"].split(" (")[0] for letter in letters] == [
+    dead_letters = [json.loads(line) for line in command("dead", data, "--json", "--list").stdout.splitlines()]
+    assert [letter["reason"].split(" (")[0] for letter in dead_letters] == [
         "OtherMessage at byte 5 of the value", "Truncated at byte 5 of the value", "IncompatibleSchema 3",
     ]  # fmt: skip
     assert json.loads(command("verify", data, "--json").stdout)["ok"]

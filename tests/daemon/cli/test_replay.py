@@ -13,14 +13,14 @@ import pytest
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 from fastwire_daemon.cli.dead import replay as replaying
-from fastwire_daemon.cli.dead.replay import PROPERTY, LetterReplay, Replayed
+from fastwire_daemon.cli.dead.replay import PROPERTY, DeadLetterReplay, Replayed
 from fastwire_daemon.dataset.deadletters.replay import Replay
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.systems.produced import Produced, ProduceError
 from fastwire_daemon.systems.recall import RecordsGone
 from fastwire_daemon.systems.writer import Put
-from tests.crash.test_replay import FINDING, SENDING, letters
+from tests.crash.test_replay import FINDING, SENDING, dead_letters
 from tests.support.store import LocalBucket
 
 LOG = Log("kafka", "memory", "mended", "0")
@@ -35,7 +35,7 @@ class Chunk:
     """Records as the columns of a chunk."""
 
     rows = 1
-    diverted = ()
+    dead_letter_counts = ()
 
     def __init__(self, puts: list[Put]) -> None:
         rows = [[{"key": name, "value": str(value).encode()} for name, value in put.properties] or None for put in puts]
@@ -128,7 +128,7 @@ def topic() -> Topic:
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(replaying, "_GROUP_RECORDS", 15)
     monkeypatch.setattr(replaying, "RETRY_S", 0.001)
-    return letters(tmp_path / "orders")
+    return dead_letters(tmp_path / "orders")
 
 
 async def replay(
@@ -152,7 +152,7 @@ async def replay(
 
     with Replay(path, medium, reached=reached) as source:
         recall: Any = topic if named else None
-        one = LetterReplay(source, url, "mended", topic.open_writer, recall, counts, tell=said.append)
+        one = DeadLetterReplay(source, url, "mended", topic.open_writer, recall, counts, tell=said.append)
         await one.run(options.pop("reason", None), **options)
     return counts, said
 
@@ -220,7 +220,7 @@ async def test_kills_and_failures_at_random(path: Path, topic: Topic, seed: int)
 
 async def test_two_at_once_never_have_the_same_letter(path: Path, topic: Topic) -> None:
     with Replay(path) as one, Replay(path) as other:
-        group = [letter for letter in one.letters() if "of the value" in letter.reason][:15]
+        group = [letter for letter in one.dead_letters() if "of the value" in letter.reason][:15]
         assert one.take(group, "kafka://a", "mended", {}) is not None
         assert other.take(group[10:], "kafka://a", "mended", {}) is None  # it has not looked at the log
         assert (len(other.free(group)[0]), other.free(group)[1]) == (0, 15)
@@ -230,7 +230,7 @@ async def test_two_at_once_never_have_the_same_letter(path: Path, topic: Topic) 
     with Replay(path) as one, Replay(path) as other:
         (left,) = one.abandoned()
         assert other.abandoned() == [left]
-        assert sum(each.last - each.first + 1 for each in left.facts.letters) == 15
+        assert sum(each.last - each.first + 1 for each in left.facts.dead_letters) == 15
         taken = other.take_over(left)
         assert taken is not None
         assert one.take_over(left) is None  # it was a little later
@@ -293,9 +293,9 @@ async def test_a_letter_that_cannot_be_stored_stops_no_other(path: Path, topic: 
 async def test_in_a_bucket(tmp_path: Path, path: Path, topic: Topic) -> None:
     """A command whose lease may still be renewed keeps its letters; one whose lease is over does not."""
     bucket = LocalBucket(tmp_path / "bucket", lease_s=1.0)
-    letters(path, medium=bucket)
+    dead_letters(path, medium=bucket)
     with Replay("", bucket) as first:
-        group = [letter for letter in first.letters() if "of the value" in letter.reason][:15]
+        group = [letter for letter in first.dead_letters() if "of the value" in letter.reason][:15]
         assert first.take(group, "kafka://a", "mended", {}) is not None
         counts, _ = await replay(path, topic, medium=bucket)
         assert (counts.written, counts.others) == (25, 15)

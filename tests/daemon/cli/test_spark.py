@@ -18,7 +18,7 @@ JOB = """\
 source = {{ dataset = "{folder}/landed" }}
 decode = {{ format = "json", schema = "{folder}/orders.ddl" }}
 dedupe = {{ key = ["order_id"], watermark = "1 hour" }}
-output = {{ path = "{folder}/table", partition_by = ["date"], quarantine = "{folder}/bad", checkpoint = "{folder}/c" }}
+output = {{ path = "{folder}/table", partition_by = ["date"], dead_letters = "{folder}/bad", checkpoint = "{folder}/c"}}
 trigger = "30s"
 """
 PIPELINE = """\
@@ -65,7 +65,7 @@ def test_check_says_what_a_job_over_brokers_does(run: Run, tmp_path: Path) -> No
         f"""\
 [spark.orders]
 source = {{ url = "pulsar://127.0.0.1:1", topics = ["orders"], auth = {{ token_file = "{token}" }} }}
-output = {{ path = "{tmp_path}/table", quarantine = "{tmp_path}/bad", checkpoint = "{tmp_path}/c" }}
+output = {{ path = "{tmp_path}/table", dead_letters = "{tmp_path}/bad", checkpoint = "{tmp_path}/c" }}
 """
     )
     code, out, _ = run("check", config)
@@ -103,7 +103,7 @@ def test_check_of_a_pattern_over_kafka(run: Run, tmp_path: Path) -> None:
             f"""\
 [spark.orders]
 source = {{ url = "{broker.url}", topics_pattern = "orders-.*" }}
-output = {{ path = "{tmp_path}/table", quarantine = "{tmp_path}/bad", checkpoint = "{tmp_path}/c" }}
+output = {{ path = "{tmp_path}/table", dead_letters = "{tmp_path}/bad", checkpoint = "{tmp_path}/c" }}
 """
         )
         _, out, _ = run("check", config, "--connect")

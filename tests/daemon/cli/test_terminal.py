@@ -78,6 +78,6 @@ def test_commands_print_by_one_way() -> None:
             if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("typer.echo", "print", "click.echo"):
                 continue
             text = ast.unparse(node.args[0])
-            if name not in OWN_TEXT and not text.startswith(("json.dumps(", "letter_line(")):
+            if name not in OWN_TEXT and not text.startswith(("json.dumps(", "dead_letter_line(")):
                 found.append(f"{name}:{node.lineno}: {text}")
     assert found == []

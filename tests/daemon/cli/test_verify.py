@@ -62,7 +62,7 @@ def test_a_topic_without_partitions_has_no_number(run: Run, report: VerifyReport
 def test_verify_says_what_is_wrong(run: Run, report: VerifyReport) -> None:
     report.problems = [Problem("stray", "x.parquet", "no log entry names this file")]
     report.proven = report.trusted = report.unproven = []
-    report.diverted_entries, report.diverted_rows, report.filtered = 2, 5, 7
+    report.dead_letters, report.dead_letter_rows, report.filtered = 2, 5, 7
     report.pending, report.removed = ["a"], ["b", "c"]
     code, out, err = run("verify", "/data", "--strict")
     assert (code, err) == (1, "")

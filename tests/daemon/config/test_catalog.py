@@ -153,7 +153,7 @@ format = "iceberg"
 catalog = { type = "sql", uri = "sqlite:////catalog.db" }
 table = "shop.paid"
 path = "/data/paid"
-quarantine = "/bad"
+dead_letters = "/bad"
 checkpoint = "/checkpoint"
 """
     file = tmp_path / "f.toml"

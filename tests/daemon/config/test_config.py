@@ -52,7 +52,7 @@ def test_a_minimal_file_and_its_defaults() -> None:
     assert orders.source.tls.verify is True
     assert orders.source.cluster_name == "127.0.0.1:6650"
     assert orders.source.incarnation == 0
-    assert orders.source.on_corrupt == "divert"
+    assert orders.source.on_corrupt == "dead_letter"
     assert orders.sink.type == "parquet"
     assert orders.sink.is_dataset
     assert orders.sink.path == Path("/data/orders")

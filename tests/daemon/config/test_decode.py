@@ -29,7 +29,7 @@ def decode(schema: Path, keys: str = "", base: str = MINIMAL) -> str:
 def test_a_schema_is_enough(schema: Path) -> None:
     found = parse_config(decode(schema), {}).pipelines["orders"].decode
     assert found is not None
-    assert (found.definition, found.columns, found.on_bad) == (schema, ("*",), "divert")
+    assert (found.definition, found.columns, found.on_error) == (schema, ("*",), "dead_letter")
     assert parse_config(MINIMAL, {}).pipelines["orders"].decode is None
 
 
@@ -39,7 +39,7 @@ def test_a_schema_is_enough(schema: Path) -> None:
         ('columns = ["*", "_ofset"]', 'decode.columns: "_ofset" is neither a field of the schema nor a column'),
         ('columns = ["id", "id"]', 'decode.columns: "id" is repeated'),
         ("columns = []", "decode.columns: names no column"),
-        ('on_bad = "drop"', 'decode.on_bad: must be "divert" or "stop"'),
+        ('on_error = "drop"', 'decode.on_error: must be "dead_letter" or "stop"'),
         ('transform = "SELECT count(*) FROM batch"', 'decode.transform: "count_star" aggregates'),
         ('transform = "SELECT no FROM batch"', 'decode.transform: there is no column "no", did you mean "note"?'),
         ('transform = ""', "decode.transform: is empty"),

@@ -295,7 +295,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"incarnation": "true"}, "6: pipelines.orders.source.incarnation: must be a whole number, not a boolean"),
         (
             {"on_corrupt": "'skip'"},
-            '6: pipelines.orders.source.on_corrupt: must be "divert" or "stop", not "skip"',
+            '6: pipelines.orders.source.on_corrupt: must be "dead_letter" or "stop", not "skip"',
         ),
         ({"subscripton": "'x'"}, '6: pipelines.orders.source.subscripton: unknown key, did you mean "subscription"?'),
         ({"grop": "'x'"}, '6: pipelines.orders.source.grop: unknown key, did you mean "group"?'),

@@ -43,14 +43,14 @@ def test_places_beside_each_other() -> None:
     [
         ("/d/o", "f.toml:12: spark.j.output.path: lies within sink.path of pipeline a"),
         ("/d/o/job/x", "f.toml:9: pipelines.a.sink.path: lies within output.path of job j"),
-        ("/x", "f.toml:12: spark.j.output.quarantine: lies within sink.path of pipeline a"),
+        ("/x", "f.toml:12: spark.j.output.dead_letters: lies within sink.path of pipeline a"),
     ],
 )
 def test_places_of_jobs_and_of_pipelines(path: str, message: str) -> None:
     job = """\
 [spark.j]
 source = { dataset = "/d/source" }
-output = { path = "/d/o/job", quarantine = "/x/bad", checkpoint = "/y/progress" }
+output = { path = "/d/o/job", dead_letters = "/x/bad", checkpoint = "/y/progress" }
 """
     text = pipeline("a", path) + job
     assert problem(text).partition(": readers")[0] == message

@@ -23,7 +23,7 @@ from tests.support.config_file import problems
 LEAST = """\
 [spark.orders]
 source = { dataset = "/data/orders" }
-output = { path = "/lake/orders", quarantine = "/lake/bad", checkpoint = "/lake/_chk" }
+output = { path = "/lake/orders", dead_letters = "/lake/bad", checkpoint = "/lake/_chk" }
 """
 
 
@@ -66,7 +66,7 @@ trigger = 5
 [spark.b.output]
 path = "/lake/b"
 partition_by = ["date", "date", "a=b"]
-quarantine = "/lake/b/bad"
+dead_letters = "/lake/b/bad"
 checkpoint = "/data/b"
 format = "spark-parquet"
 compression = "zstd:3"
@@ -75,11 +75,11 @@ compression = "zstd:3"
 source = { dataset = "/data/c" }
 decode = { message = "x", schema = "y", ids = [1] }
 dedupe = { key = ["a", "a"] }
-output = { path = "/lake/b", quarantine = "/lake/c_bad", checkpoint = "/lake/c_chk", compression = "zip" }
+output = { path = "/lake/b", dead_letters = "/lake/c_bad", checkpoint = "/lake/c_chk", compression = "zip" }
 """
     assert problems(text) == [
         'f.toml:1: spark."a b": a name consists of letters, digits and _ . - only',
-        'f.toml:1: spark."a b".output: is required: { path = "…", quarantine = "…", checkpoint = "…" }',
+        'f.toml:1: spark."a b".output: is required: { path = "…", dead_letters = "…", checkpoint = "…" }',
         'f.toml:2: spark."a b".source.dataset: is required: the folder of a landed dataset; or url, the brokers',
         'f.toml:2: spark."a b".source.max_files: must be at least 1, not 0',
         'f.toml:2: spark."a b".source.dataste: unknown key, did you mean "dataset"?',
@@ -102,7 +102,7 @@ output = { path = "/lake/b", quarantine = "/lake/c_bad", checkpoint = "/lake/c_c
             'f.toml:14: spark.b.output.partition_by[2]: "a=b" is not a valid folder name: use letters, digits '
             "and _ only, a letter first"
         ),
-        "f.toml:15: spark.b.output.quarantine: is inside output.path, or contains it",
+        "f.toml:15: spark.b.output.dead_letters: is inside output.path, or contains it",
         "f.toml:16: spark.b.output.checkpoint: is also the folder of source.dataset",
         (
             'f.toml:17: spark.b.output.format: "spark-parquet" is no longer supported: it duplicated or lost '
@@ -163,7 +163,7 @@ encryption = { private_keys = { a = "/keys/a.pem" } }
 
 [spark.orders.output]
 path = "/lake/orders"
-quarantine = "/lake/bad"
+dead_letters = "/lake/bad"
 checkpoint = "/lake/_chk"
 """
 
@@ -222,8 +222,8 @@ def test_the_table_may_be_in_an_object_store() -> None:
     assert f"{where}store.account_name: is for az:// only" in said
     (said,) = problems(LEAST.replace('path = "/lake/orders"', 'path = "/lake/orders", store = { region = "r" }'))
     assert f"{where}store: is for object stores" in said
-    (said,) = problems(LEAST.replace('quarantine = "/lake/bad"', 'quarantine = "s3://lake/bad"'))
-    assert f"{where}quarantine: " in said
+    (said,) = problems(LEAST.replace('dead_letters = "/lake/bad"', 'dead_letters = "s3://lake/bad"'))
+    assert f"{where}dead_letters: " in said
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ source = { topics = ["t"], group = "g" }
     text = "".join(
         line
         + (
-            f'output = {{ path = "/{line[7]}1", quarantine = "/{line[7]}2", checkpoint = "/{line[7]}3" }}\n'
+            f'output = {{ path = "/{line[7]}1", dead_letters = "/{line[7]}2", checkpoint = "/{line[7]}3" }}\n'
             if line[0] == "["
             else ""
         )

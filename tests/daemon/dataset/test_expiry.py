@@ -53,7 +53,7 @@ def dataset(tmp_path: Path, disk: Clock, monkeypatch: pytest.MonkeyPatch) -> Pat
     for day in range(6):
         files = [rolls.stage(writer, [2 * day, 2 * day + 1], f"dt=2026-01-0{day + 1}/")]
         if day == 1:
-            writer.divert([DeadLetter(rolls.log(), Position(rolls.LEDGER, 2), "odd", b"x", 3)])
+            writer.add_dead_letters([DeadLetter(rolls.log(), Position(rolls.LEDGER, 2), "odd", b"x", 3)])
         writer.commit(files, [rolls.span(2 * day - 1, 2 * day + 1)])
         disk.seconds += DAY
     writer.close()
@@ -67,13 +67,20 @@ def tree(path: Path) -> list[Path]:
 def test_old_commits_go_and_nothing_lands_twice(dataset: Path, disk: Clock) -> None:
     # Six days have passed: the commits are 6, 5, 4, 3, 2 and 1 days old.
     found = expire(dataset, 3.5 * DAY, disk)
-    assert (found.number, found.entries, found.files, found.rows, found.letters, found.deleted) == (3, 3, 3, 6, 1, 4)
+    assert (found.number, found.entries, found.files, found.rows, found.dead_letters, found.deleted) == (
+        3,
+        3,
+        3,
+        6,
+        1,
+        4,
+    )
     assert rolls.rows(dataset) == list(range(6, 12))
     assert not list((dataset / "_fastwire/diverted").iterdir())
     assert rolls.entry(dataset, 7).expired == 3
     report = verify(dataset, strict=True, deep=True)
     assert report.ok and report.removed == [] and report.expired_files == 4 and report.undeleted == []
-    assert report.rows == 12 and report.counted_rows == 6 and report.diverted_entries == 1
+    assert report.rows == 12 and report.counted_rows == 6 and report.dead_letters == 1
     assert "4 files had expired when they were deleted" in report.proven
     writer = rolls.writer(dataset, disk, partition_by="day")
     assert rolls.end_of(writer.open()) == 11

@@ -37,9 +37,9 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     writer.open()
     for number in range(-1, 11, 2):
         files = [rolls.stage(writer, [number + 1]), rolls.stage(writer, [number + 2])]
-        letters = [DeadLetter(rolls.log(), Position(rolls.LEDGER, 11), "odd", b"x", 3)] if number == 9 else []
-        if letters:
-            writer.divert(letters)
+        dead_letters = [DeadLetter(rolls.log(), Position(rolls.LEDGER, 11), "odd", b"x", 3)] if number == 9 else []
+        if dead_letters:
+            writer.add_dead_letters(dead_letters)
         writer.commit(files, [rolls.span(number, number + 2, rows=2)])
     writer.close()
     return path
@@ -54,7 +54,7 @@ def test_a_sound_dataset(dataset: Path) -> None:
     assert report.ok and report.problems == []
     assert (report.entries, report.files, report.rows) == (6, 12, 12)
     assert (report.counted_files, report.counted_rows) == (12, 12)
-    assert (report.diverted_entries, report.diverted_rows) == (1, 3)
+    assert (report.dead_letters, report.dead_letter_rows) == (1, 3)
     (log,) = report.logs
     assert (log.start, log.end, log.rows, log.spans, log.intervals) == ("-1:-1", "7:11", 12, 6, [("-1:-1", "7:11")])
     assert report.proven == [
@@ -142,7 +142,7 @@ HARM: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "other dead letters": (
         lambda path: rolls.rewrite(
-            path, 6, diverted=tuple(replace(part, rows=9) for part in rolls.entry(path, 6).diverted)
+            path, 6, dead_letter_counts=tuple(replace(part, rows=9) for part in rolls.entry(path, 6).dead_letter_counts)
         ),
         ["rows"],
     ),
@@ -432,7 +432,7 @@ def test_an_entry_for_every_field_of_the_report(dataset: Path) -> None:
     value = verify(dataset).to_json()
     assert set(value) == {
         "path", "ok", "strict", "system", "problems", "log_entries", "files", "rows", "bytes", "counted_files",
-        "counted_rows", "filtered_rows", "unselected_rows", "diverted_entries", "diverted_rows", "replayed_entries",
+        "counted_rows", "filtered_rows", "unselected_rows", "dead_letters", "dead_letter_rows", "replayed_entries",
         "pending_files", "removed_files", "logs",
         "proven", "trusted", "unproven", "deep", "read_files", "placed_files", "expired_files", "undeleted_files",
         "table",

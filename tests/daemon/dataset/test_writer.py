@@ -15,7 +15,7 @@ from fastwire.position import Gap, Log, Position, Span, UndeclaredGapError
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.dataset.description import DESCRIPTION, FORMAT
 from fastwire_daemon.dataset.level import level_directory
-from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.log.entry import entry_name
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import DatasetWriter
@@ -362,20 +362,20 @@ def test_progress_without_rows_is_an_entry_without_files(tmp_path: Path) -> None
 def test_dead_letters_are_kept_and_come_with_their_entry(tmp_path: Path) -> None:
     writer = rolls.writer(tmp_path)
     writer.open()
-    letters = [
+    dead_letters = [
         DeadLetter(rolls.log(), Position(7, 1), "ChecksumMismatch: crc", b"\x00raw", 10),
         DeadLetter(rolls.log(1), Position(7, 2), "DecompressionError: lz4", b"", 1),
     ]
     staged = rolls.stage(writer, [0])
     spans = [rolls.span(-1, 1, rows=1), rolls.span(-1, 2, 1, rows=0)]
-    for letter in letters:
-        writer.divert([letter])
+    for letter in dead_letters:
+        writer.add_dead_letters([letter])
     writer.commit([staged], spans)
-    writer.divert(letters[:1])
+    writer.add_dead_letters(dead_letters[:1])
     writer.commit([], [rolls.span(1, 2, rows=0)])
     names = sorted(file.name for file in (tmp_path / "_fastwire/diverted").iterdir())
     assert names == ["000000000001-1.dead", "000000000002-0.dead"]
-    table = read_letters(BytesIO((tmp_path / "_fastwire/diverted" / names[0]).read_bytes())).to_pylist()
+    table = read_dead_letters(BytesIO((tmp_path / "_fastwire/diverted" / names[0]).read_bytes())).to_pylist()
     assert table[0] == {
         "cluster": "broker:6650",
         "topic": rolls.log().topic,
@@ -388,7 +388,7 @@ def test_dead_letters_are_kept_and_come_with_their_entry(tmp_path: Path) -> None
     }
     assert table[1]["payload"] == b"" and table[1]["partition"] == "1"
     entry = rolls.entry(tmp_path, 1)
-    assert entry.rows == 1 and {part.log.partition: (part.entries, part.rows) for part in entry.diverted} == {
+    assert entry.rows == 1 and {part.log.partition: (part.entries, part.rows) for part in entry.dead_letter_counts} == {
         "0": (1, 10),
         "1": (1, 1),
     }
@@ -401,15 +401,15 @@ def test_dead_letters_are_on_disk_before_the_commit(tmp_path: Path) -> None:
     writer.open()
     letter = DeadLetter(rolls.log(), Position(7, 1), "odd", os.urandom(3 << 20), 1)
     for _ in range(4):
-        writer.divert([letter])
+        writer.add_dead_letters([letter])
     (part,) = tmp_path.glob("_fastwire/staging/*/*.part")
     assert part.stat().st_size >= 12 << 20
-    assert part.stat().st_size <= writer.diverted_bytes < 13 << 20
+    assert part.stat().st_size <= writer.dead_letter_bytes < 13 << 20
     writer.commit([], [rolls.span(-1, 1, rows=0)])
-    assert writer.diverted_bytes == 0
-    table = read_letters(BytesIO((tmp_path / "_fastwire/diverted/000000000001-0.dead").read_bytes()))
+    assert writer.dead_letter_bytes == 0
+    table = read_dead_letters(BytesIO((tmp_path / "_fastwire/diverted/000000000001-0.dead").read_bytes()))
     assert table.column("payload").to_pylist() == [letter.payload] * 4
-    assert rolls.entry(tmp_path, 1).diverted[0].entries == 4
+    assert rolls.entry(tmp_path, 1).dead_letter_counts[0].entries == 4
     writer.close()
 
 
@@ -417,19 +417,19 @@ def test_dead_letters_of_a_void_roll_are_gone(tmp_path: Path) -> None:
     letter = DeadLetter(rolls.log(), Position(7, 1), "odd", b"x", 1)
     writer = rolls.writer(tmp_path)
     writer.open()
-    writer.divert([letter])
+    writer.add_dead_letters([letter])
     writer.open()
-    assert writer.diverted_bytes == 0
+    assert writer.dead_letter_bytes == 0
     rolls.land(writer, -1, 1)
-    assert not rolls.entry(tmp_path, 1).letters
+    assert not rolls.entry(tmp_path, 1).dead_letters
     other = rolls.writer(tmp_path)
     other.open()
     rolls.land(other, 1, 2)
-    writer.divert([letter])
+    writer.add_dead_letters([letter])
     with pytest.raises(Superseded):
         rolls.land(writer, 1, 2)
     rolls.land(writer, 2, 3)
-    assert not rolls.entry(tmp_path, 3).letters and not list(tmp_path.glob("_fastwire/diverted/*"))
+    assert not rolls.entry(tmp_path, 3).dead_letters and not list(tmp_path.glob("_fastwire/diverted/*"))
     writer.close()
     other.close()
 

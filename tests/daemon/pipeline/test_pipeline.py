@@ -15,7 +15,7 @@ from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.net.backoff import Backoff
 from fastwire_daemon.pipeline.pipeline import PipelineFailed
 from fastwire_daemon.pipeline.roll import RollPolicy
-from fastwire_daemon.pipeline.setback import Setbacks
+from fastwire_daemon.pipeline.sinkfailures import SinkFailures
 from fastwire_daemon.runtime.errors import (
     DatasetMismatchError,
     DiskFullError,
@@ -302,11 +302,11 @@ async def test_a_run_until_the_end_gives_up_a_sink_that_never_works(
     bed = Bed(until_end=True)
     waits: list[float] = []
 
-    async def wait(self: Setbacks, seconds: float, why: object) -> None:
+    async def wait(self: SinkFailures, seconds: float, why: object) -> None:
         waits.append(seconds)
         bed.now += 10
 
-    monkeypatch.setattr(Setbacks, "wait", wait)
+    monkeypatch.setattr(SinkFailures, "wait", wait)
     bed.sink.fail[method] = [SinkFailedError("read-only file system") for _ in range(9)]
     with pytest.raises(PipelineFailed, match="read-only file system") as caught:
         await bed.pipeline.run()
@@ -344,10 +344,10 @@ def _failing(times: int, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> list[floa
     """Let the next commits fail; what is waited for after each, in seconds, is noted and not waited for."""
     waits: list[float] = []
 
-    async def wait(self: Setbacks, seconds: float, why: object) -> None:
+    async def wait(self: SinkFailures, seconds: float, why: object) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(Setbacks, "wait", wait)
+    monkeypatch.setattr(SinkFailures, "wait", wait)
     bed.sink.fail["commit"] = [SinkFailedError("no such folder") for _ in range(times)]
     return waits
 
@@ -388,7 +388,7 @@ async def test_a_sink_that_fails_again_and_again_is_tried_less_and_less_often(mo
 async def test_the_pause_after_a_failure_is_told_and_only_a_drain_ends_it() -> None:
     bed = Bed()
     await bed.running()
-    bed.pipeline._setbacks._backoff = Backoff(first_s=3600)
+    bed.pipeline._sink_failures._backoff = Backoff(first_s=3600)
     bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
     await bed.give()
     bed.pipeline.on_revoked([0], "test")
@@ -421,7 +421,7 @@ async def test_logs_that_the_sink_refuses_are_given_up_and_the_others_land() -> 
     stopped = bed.pipeline.status()["stopped_partitions"]
     assert list(stopped) == ["persistent://public/default/refused 0"]
     assert "cannot be written: no such folder" in stopped["persistent://public/default/refused 0"]
-    assert bed.pipeline._setbacks._backoff.failures == 0
+    assert bed.pipeline._sink_failures._backoff.failures == 0
     bed.pipeline.on_assigned([Assignment(1, refused)])
     await bed.until(lambda: bed.notes[-1] == "grant 0")
     await bed.give()

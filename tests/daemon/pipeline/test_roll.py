@@ -67,8 +67,8 @@ def test_a_commit_says_which_records_are_dead_letters(caplog: pytest.LogCaptureF
         said = [vars(record)["fields"] if "fields" in vars(record) else vars(record) for record in caplog.records]
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
         for found in (
-            {"pipeline": "p", "position": "20@1", "reason": "CorruptMessage: odd", "letters": 2, "records": 40},
-            {"position": "7", "letters": 1, "records": 0},
+            {"pipeline": "p", "position": "20@1", "reason": "CorruptMessage: odd", "dead_letters": 2, "records": 40},
+            {"position": "7", "dead_letters": 1, "records": 0},
         ):
             assert any(found.items() <= {**one}.items() for one in said), said
         caplog.clear()

@@ -43,7 +43,7 @@ def test_lines_of_decoded_values(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_bad_value_can_stop_its_partition() -> None:
     with pytest.raises(LogRefusedError, match="Truncated"):
-        printed([ONE, ONE[:-1]], on_bad="stop")
+        printed([ONE, ONE[:-1]], on_error="stop")
 
 
 class Away:

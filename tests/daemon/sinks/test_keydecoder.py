@@ -17,7 +17,7 @@ from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
 from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
 from tests.daemon.sinks.test_sinks import files
-from tests.daemon.sinks.test_valuedecoder import REGISTERED, Changes, Opened, decoder, letters, opened, rows
+from tests.daemon.sinks.test_valuedecoder import REGISTERED, Changes, Opened, dead_letters, decoder, opened, rows
 from tests.support.avro import encode
 from tests.support.schema_registry import framed
 
@@ -109,7 +109,7 @@ def test_keys_add_the_columns_of_newer_schemas_of_a_registry(for_table: bool) ->
     assert other.types[-1] == grown
 
 
-@pytest.mark.parametrize("evolve", ["divert", "strict"])
+@pytest.mark.parametrize("evolve", ["dead_letter", "strict"])
 def test_new_columns_of_keys_can_be_refused(evolve: Any) -> None:
     decoding = keys_of(PLACE, registry=Registry(PLACES), evolve=evolve)
     key = {"country": "DE", "zone": 7}
@@ -154,7 +154,7 @@ def test_bad_keys_are_dead_letters_of_their_rows(opened: Opened, tmp_path: Path)
     sink.write(Changes().chunk_of([one, one, one[:-1], None, None]))
     sink.commit()
     assert rows(tmp_path / "data") == [{"id": 1, "country": "DE", "_key": "S24", "_deleted": False}]
-    assert [letter["reason"] for letter in letters(tmp_path / "data")] == [
+    assert [letter["reason"] for letter in dead_letters(tmp_path / "data")] == [
         "UnknownSymbol at byte 0 of the key 0x31, in _key",
         "Truncated at byte 1 of the value, in country",
         "UnknownSymbol at byte 0 of the key 0x33, in _key",

@@ -12,7 +12,7 @@ from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.dataset import DatasetSink
-from tests.daemon.sinks.test_valuedecoder import GivenFeed, letters, of_registry
+from tests.daemon.sinks.test_valuedecoder import GivenFeed, dead_letters, of_registry
 from tests.support import icebergs
 from tests.support.avro import encode
 from tests.support.schema_registry import framed, serving
@@ -91,7 +91,7 @@ def test_fields_that_are_added_within_others_land(tmp_path: Path, table: str) ->
             sink.commit()
             sink.close()
             assert sink.unpublished == ""
-    assert list(tmp_path.glob("_fastwire/diverted/*")) == [] or letters(tmp_path) == []
+    assert list(tmp_path.glob("_fastwire/diverted/*")) == [] or dead_letters(tmp_path) == []
     assert verify(tmp_path, deep=True, strict=True).problems == []
     if table == "delta":
         found = DeltaTable(tmp_path)

@@ -21,7 +21,7 @@ from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.dataset import DatasetSink
-from tests.daemon.sinks.test_valuedecoder import GivenFeed, decoder, letters
+from tests.daemon.sinks.test_valuedecoder import GivenFeed, dead_letters, decoder
 from tests.support import icebergs
 from tests.support.avro import encode
 from tests.support.partitions import NULL, VALUES, Rows, plain_readers
@@ -70,7 +70,7 @@ def test_readers_of_folders_agree_on_every_value(tmp_path: Path) -> None:
     wanted = {number: value or None for number, value in numbered(ALL).items() if value != NULL}
     for name, read in plain_readers(tmp_path).items():
         assert_read(name, read(), wanted)
-    (dead,) = letters(tmp_path)  # readers of folders would take it for null
+    (dead,) = dead_letters(tmp_path)  # readers of folders would take it for null
     assert dead["reason"] == "NoNameForAFolder at byte 0 of the value, in city"
 
 
@@ -156,6 +156,6 @@ def test_a_day_beyond_the_calendar_is_a_dead_letter(tmp_path: Path, table: str) 
     days = {"type": "int", "logicalType": "date"}
     schema = {**SCHEMA, "fields": [SCHEMA["fields"][0], {"name": "city", "type": ["null", days]}]}
     land(tmp_path, [date(9999, 12, 31), 2_932_897, date(1, 1, 1), -719_163, None], table, schema)
-    reasons = [letter["reason"] for letter in letters(tmp_path)]
+    reasons = [letter["reason"] for letter in dead_letters(tmp_path)]
     assert reasons == ["NoNameForAFolder at byte 0 of the value, in city"] * 2
     assert len(list(tmp_path.glob("city=*"))) == 3

@@ -16,7 +16,7 @@ from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink
 from fastwire_daemon.sinks.registry import build_sink
 from fastwire_daemon.testing import Feed
 from tests.daemon.sinks.test_sinks import files
-from tests.daemon.sinks.test_valuedecoder import letters, rows
+from tests.daemon.sinks.test_valuedecoder import dead_letters, rows
 
 TOPIC = "persistent://public/default/feed"
 
@@ -87,7 +87,7 @@ def test_a_row_on_which_the_query_fails_is_treated_by_on_corrupt(tmp_path: Path)
     data = tmp_path / "data"
     landed(query, data)
     assert {row["i"] for row in rows(data)} == {11}
-    dead = letters(data)
+    dead = dead_letters(data)
     assert len(dead) == 8
     assert all(each["payload"].endswith(b":10") and "TransformFailed" in each["reason"] for each in dead)
     report = verify(data, deep=True)

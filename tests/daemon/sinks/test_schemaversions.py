@@ -98,7 +98,7 @@ class Decoding:
     def rows(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[str]]:
         found = [*self.decoded(rows)]
         return [row for each in found for row in each.batch.to_pylist()], [
-            letter.reason for each in found for letter in each.letters
+            letter.reason for each in found for letter in each.dead_letters
         ]
 
 
@@ -161,7 +161,7 @@ def test_brokers_that_are_away_are_asked_again(decoding: Decoding, monkeypatch: 
 
 @pytest.mark.parametrize("form", ["avro", "json"])
 def test_new_columns_can_be_refused(form: str) -> None:
-    decoding = Decoding(form, evolve="divert")
+    decoding = Decoding(form, evolve="dead_letter")
     value = decoding.value(WIDER, {"id": 7, "note": "n"})
     found, reasons = decoding.rows([("t", SECOND, value), ("t", FIRST, decoding.value(COLUMNS, {"id": 1}))])
     assert found == [{"id": 1}]
@@ -212,7 +212,7 @@ def test_messages_of_protobuf() -> None:
     landed = [{"note": None, **row} for each in found for row in each.batch.to_pylist()]
     assert [(row["id"], row["note"]) for row in landed if row["id"] == 8] == [(8, "n")] * 2
     assert [row["id"] for row in landed] == [7, 8] * 2
-    reasons = [letter.reason for each in found for letter in each.letters]
+    reasons = [letter.reason for each in found for letter in each.dead_letters]
     assert len(reasons) == 4
     assert "its values are messages of t.B, not of t.A" in reasons[0]
     assert "not a descriptor set" in reasons[1]
@@ -244,10 +244,10 @@ def test_values_behind_their_keys(form: Any) -> None:
         assert [(row["id"], row["_key"], row["_deleted"]) for each in found for row in each.batch.to_pylist()] == [
             (7, b"outer", False), (7, b"k", False), (7, None, False), (None, b"gone", True), (None, b"outer", True),
         ]  # fmt: skip
-        letters = [letter for each in found for letter in each.letters]
-        assert [letter.payload for letter in letters] == [value, pair(b"bad", b"\xff"), b""]
-        assert letters[0].reason == "InvalidKeyValue at byte 0 of the value"
-        assert "UnknownSchema" in letters[2].reason
+        dead_letters = [letter for each in found for letter in each.dead_letters]
+        assert [letter.payload for letter in dead_letters] == [value, pair(b"bad", b"\xff"), b""]
+        assert dead_letters[0].reason == "InvalidKeyValue at byte 0 of the value"
+        assert "UnknownSchema" in dead_letters[2].reason
         assert decoding.decoder.nbytes >= sum(each.nbytes for each in found) - len(batch) * 100
     assert decoding.schemas.asked.count(("u", THIRD)) == 1
 
@@ -282,7 +282,7 @@ class Pairs:
         for each in found:
             each.batch.validate(full=True)
         return [row["_key"] for each in found for row in each.batch.to_pylist()], [
-            letter.reason for each in found for letter in each.letters
+            letter.reason for each in found for letter in each.dead_letters
         ]
 
 
@@ -318,7 +318,7 @@ def test_keys_of_pairs_add_the_columns_of_newer_schemas(form: str) -> None:
 
 @pytest.mark.parametrize("form", ["avro", "json"])
 def test_new_columns_of_keys_can_be_refused(form: str) -> None:
-    pairs = Pairs(OLDER, form, "divert")
+    pairs = Pairs(OLDER, form, "dead_letter")
     pairs.version(FIRST, OLDER)
     pairs.version(SECOND, NEWER)
     older, newer = pairs.key(OLDER, {"k": 1}), pairs.key(NEWER, {"zone": "z", "k": 2})

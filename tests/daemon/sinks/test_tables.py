@@ -24,8 +24,8 @@ from tests.daemon.sinks.test_valuedecoder import (
     WIDER,
     Changes,
     GivenFeed,
+    dead_letters,
     decoder,
-    letters,
     of_registry,
     orders,
     wider,
@@ -141,7 +141,7 @@ def test_a_schema_that_makes_a_column_wider_is_refused(
     sink.write(GivenFeed().chunk_of([*orders(2), *wider(1)]))
     sink.commit()
     assert DeltaTable(tmp_path / "data").to_pyarrow_table().num_rows == 2
-    (letter,) = letters(tmp_path / "data")
+    (letter,) = dead_letters(tmp_path / "data")
     assert "a table cannot change the type of its column id from integer to long" in letter["reason"]
     with pytest.raises(DatasetMismatchError, match="cannot change the type of its column id from integer to long"):
         opened(of_registry(registry, WIDER, for_table=True))

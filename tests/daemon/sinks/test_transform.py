@@ -16,7 +16,7 @@ from fastwire.decode.program import SchemaError
 from fastwire_daemon.config.decode import RegistryConfig
 from fastwire_daemon.config.rowwise import Query, read_query, read_transform
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
@@ -76,10 +76,10 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [row for file in files(path) for row in pq.read_table(file, partitioning=None).to_pylist()]
 
 
-def letters(path: Path) -> list[dict[str, Any]]:
+def dead_letters(path: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for file in sorted(path.glob("_fastwire/diverted/*")):
-        found += read_letters(io.BytesIO(file.read_bytes())).to_pylist()
+        found += read_dead_letters(io.BytesIO(file.read_bytes())).to_pylist()
     return found
 
 
@@ -132,7 +132,7 @@ def test_rows_stay_in_the_folders_and_the_order_of_their_logs(opened: Opened, tm
         assert places == sorted(places)
         assert all(row["rest"].startswith(b":%d:" % row["_offset"]) for row in table.to_pylist())
     report = verify(data, deep=True)
-    assert (report.problems, report.filtered, report.unselected, report.diverted_entries) == ([], 36, 12, 24)
+    assert (report.problems, report.filtered, report.unselected, report.dead_letters) == ([], 36, 12, 24)
 
 
 def test_a_row_on_which_the_query_fails_is_a_dead_letter(opened: Opened, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_row_on_which_the_query_fails_is_a_dead_letter(opened: Opened, tmp_pat
     sink.write(GivenFeed().chunk_of(values))
     sink.commit()
     assert rows(tmp_path / "data") == [{"id": 4, "n": 4}, {"id": 7, "n": 7}]
-    dead = letters(tmp_path / "data")
+    dead = dead_letters(tmp_path / "data")
     assert [letter["payload"] for letter in dead] == [values[i] for i in (5, 0, 3, 6)]
     assert all(letter["position"] == dead[0]["position"] for letter in dead)
     assert dead[1]["reason"].startswith("TransformFailed: Invalid Input Error: Division by zero")
@@ -167,7 +167,7 @@ def test_many_failing_rows_need_few_queries(opened: Opened, tmp_path: Path, monk
     sink = opened(transformed("SELECT text::INTEGER AS n FROM batch"))
     sink.write(GivenFeed().chunk_of(orders(["x" if i % 2 else "1" for i in range(3_000)])))
     sink.commit()
-    assert (len(rows(tmp_path / "data")), len(letters(tmp_path / "data"))) == (1_500, 1_500)
+    assert (len(rows(tmp_path / "data")), len(dead_letters(tmp_path / "data"))) == (1_500, 1_500)
     assert asked < 30
 
 
@@ -180,7 +180,7 @@ def test_rows_are_halved_where_duckdb_cannot_tell_which_fail(
     sink.write(GivenFeed().chunk_of(orders(texts)))
     sink.commit()
     assert [row["n"] for row in rows(tmp_path / "data")] == [i for i in range(64) if i not in (3, 40, 41)]
-    assert [letter["payload"] for letter in letters(tmp_path / "data")] == [orders(texts)[i] for i in (3, 40, 41)]
+    assert [letter["payload"] for letter in dead_letters(tmp_path / "data")] == [orders(texts)[i] for i in (3, 40, 41)]
 
 
 def test_a_value_that_takes_too_much_memory_is_a_dead_letter(opened: Opened, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_value_that_takes_too_much_memory_is_a_dead_letter(opened: Opened, tmp
     sink.write(GivenFeed().chunk_of(orders(["abcdefghij"] * 3 + ["a"], first=0) + orders(["abcdefghij"], first=9_000)))
     sink.commit()
     assert [row["id"] for row in rows(tmp_path / "data")] == [0, 1, 2, 3]
-    (dead,) = letters(tmp_path / "data")
+    (dead,) = dead_letters(tmp_path / "data")
     assert dead["reason"].startswith("TransformFailed: Out of Memory Error")
 
 
@@ -197,7 +197,7 @@ def test_a_list_that_takes_too_much_memory_is_a_dead_letter(opened: Opened, tmp_
     sink.write(GivenFeed().chunk_of(orders(["a"] * 3, first=0) + orders(["a"], first=900) + orders(["a"], first=3)))
     sink.commit()
     assert [row["id"] for row in rows(tmp_path / "data")] == [0, 1, 2, 3]
-    (dead,) = letters(tmp_path / "data")
+    (dead,) = dead_letters(tmp_path / "data")
     assert dead["reason"].startswith("TransformFailed: Out of Memory Error")
 
 
@@ -215,7 +215,7 @@ def test_a_row_that_ends_the_process_is_a_dead_letter(opened: Opened, tmp_path: 
     sink.write(GivenFeed().chunk_of(orders(["1", "worse", "2"])))
     sink.commit()
     assert [row["n"] for row in rows(tmp_path / "data")] == [1, 2]
-    (dead,) = letters(tmp_path / "data")
+    (dead,) = dead_letters(tmp_path / "data")
     assert dead["reason"].startswith("TransformFailed: the process of the query has ended: more than 128 MiB") and ended
 
 
@@ -240,7 +240,7 @@ def test_a_row_that_raises_an_error_of_its_own_is_a_dead_letter(opened: Opened, 
     sink.write(GivenFeed().chunk_of(orders(["a", "no", "b", "no"])))
     sink.commit()
     assert [int(row["id"]) for row in rows(tmp_path / "data")] == [0, 2]
-    reasons = [letter["reason"] for letter in letters(tmp_path / "data")]
+    reasons = [letter["reason"] for letter in dead_letters(tmp_path / "data")]
     assert reasons == ["TransformFailed: Invalid Input Error: no 1", "TransformFailed: Invalid Input Error: no 3"]
 
 
@@ -250,7 +250,7 @@ def test_results_that_files_do_not_hold_are_dead_letters(opened: Opened, tmp_pat
     sink.write(GivenFeed().chunk_of(orders(texts)))
     sink.commit()
     assert [int(row["n"]) for row in rows(tmp_path / "data")] == [int(texts[0]), int(texts[2])]
-    (dead,) = letters(tmp_path / "data")
+    (dead,) = dead_letters(tmp_path / "data")
     assert dead["reason"].startswith("TransformFailed: Conversion Error")
 
 
@@ -261,7 +261,7 @@ def test_infinite_times_are_dead_letters(opened: Opened, tmp_path: Path, kind: s
     sink.write(GivenFeed().chunk_of(orders(["infinity", "x", "-infinity", "2026-01-01", "290000-01-01"])))
     sink.commit()
     assert [row.as_py() for file in files(tmp_path / "data") for row in pq.read_table(file)["id"]] == [3, 4]
-    assert [letter["reason"] for letter in letters(tmp_path / "data")] == [
+    assert [letter["reason"] for letter in dead_letters(tmp_path / "data")] == [
         "TransformFailed: the column d is infinite"
     ] * 2
 
@@ -274,13 +274,13 @@ def test_a_number_that_a_record_has_is_no_infinite_time(opened: Opened, tmp_path
     values = [encode(schema, {"id": i, "made": made}) for i, made in enumerate([5, (1 << 63) - 1])]
     sink.write(GivenFeed().chunk_of(values))
     sink.commit()
-    assert not letters(tmp_path / "data")
+    assert not dead_letters(tmp_path / "data")
     found = [row.value for file in files(tmp_path / "data") for row in pq.read_table(file)["made"]]
     assert found == [5, (1 << 63) - 1]
 
 
 def test_a_row_on_which_the_query_fails_can_stop_its_log(opened: Opened) -> None:
-    sink = opened(transformed("SELECT text::INTEGER AS n FROM batch", on_bad="stop"))
+    sink = opened(transformed("SELECT text::INTEGER AS n FROM batch", on_error="stop"))
     with pytest.raises(LogRefusedError, match=r"at 7:0 cannot be transformed: TransformFailed: Conversion Error"):
         sink.write(GivenFeed().chunk_of(orders(["1", "x"])))
 
@@ -303,7 +303,7 @@ def test_columns_of_the_result_name_folders(opened: Opened, tmp_path: Path) -> N
         "dt=1970-01-01/hh=00/kind=a", "dt=1970-01-01/hh=03/kind=a",
     ]  # fmt: skip
     assert [row["id"] for row in rows(tmp_path / "data")] == [0, 3]
-    (dead,) = letters(tmp_path / "data")
+    (dead,) = dead_letters(tmp_path / "data")
     assert dead["reason"] == "TooLongForAFolder at byte 0 of the value, in kind"
     report = verify(tmp_path / "data")
     assert (report.problems, report.filtered, report.unselected) == ([], 2, 1)

@@ -21,7 +21,7 @@ from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from tests.daemon.sinks.test_sinks import files
-from tests.daemon.sinks.test_valuedecoder import GivenFeed, letters, of_registry
+from tests.daemon.sinks.test_valuedecoder import GivenFeed, dead_letters, of_registry
 from tests.support.schema_registry import SchemaRegistryServer, framed, serving
 
 Opened = Callable[..., DatasetSink]
@@ -112,12 +112,12 @@ def test_a_branch_that_may_not_be_added_is_a_dead_letter(
     opened: Opened, registry: SchemaRegistryServer, tmp_path: Path
 ) -> None:
     registry.register(3, pay(TRANSFER, CARD))
-    sink = opened(of_registry(registry, V1, evolve="divert"))
+    sink = opened(of_registry(registry, V1, evolve="dead_letter"))
     values = [framed(2, encode(V2, "Card", "1")), framed(3, encode(pay(TRANSFER, CARD), "Card", "2"))]
     sink.write(GivenFeed().chunk_of(values))
     sink.commit()
     assert bodies(tmp_path / "data") == [("Card", "2")]
-    (letter,) = letters(tmp_path / "data")
+    (letter,) = dead_letters(tmp_path / "data")
     assert letter["reason"].startswith("NewColumns 2 (body struct<Card")
 
 
@@ -164,7 +164,7 @@ def test_a_record_without_fields_is_a_branch(opened: Opened, registry: SchemaReg
     assert [None if row is None else {name for name, each in row.items() if each is not None} for row in landed] == [
         {"Card"}, {"Ping"}, None,
     ]  # fmt: skip
-    assert not letters(tmp_path / "data")
+    assert not dead_letters(tmp_path / "data")
 
 
 def test_another_union_is_no_strict_schema(opened: Opened) -> None:

@@ -20,7 +20,7 @@ from fastwire.pulsar.format.payload import Record, encode_batch
 from fastwire_daemon.config.decode import RegistryConfig, chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.encoders.arrow import ArrowEncoder
@@ -85,10 +85,10 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [row for file in files(path) for row in pq.read_table(file, partitioning=None).to_pylist()]
 
 
-def letters(path: Path) -> list[dict[str, Any]]:
+def dead_letters(path: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for file in sorted(path.glob("_fastwire/diverted/*")):
-        found += read_letters(io.BytesIO(file.read_bytes())).to_pylist()
+        found += read_dead_letters(io.BytesIO(file.read_bytes())).to_pylist()
     return found
 
 
@@ -105,7 +105,7 @@ def test_fields_land_as_columns_and_bad_values_as_letters_of_the_same_commit(ope
     expected = feed.values_of(coverage)
     assert sorted(values) == sorted(value for value in expected if len(value) == 5)
     assert all(b":%d" % row["_offset"] == row["offset"] for row in landed)
-    dead = letters(tmp_path / "data")
+    dead = dead_letters(tmp_path / "data")
     assert sorted(letter["payload"] for letter in dead) == sorted(value for value in expected if len(value) == 6)
     assert {letter["reason"] for letter in dead} == {"TrailingBytes at byte 5 of the value"}
     for letter in dead:
@@ -113,14 +113,14 @@ def test_fields_land_as_columns_and_bad_values_as_letters_of_the_same_commit(ope
         assert (letter["partition"], letter["position"].split(":")[1]) == (partition, entry)
 
 
-def test_verify_knows_the_diverted_rows(opened: Opened, tmp_path: Path) -> None:
+def test_verify_knows_the_rows_of_dead_letters(opened: Opened, tmp_path: Path) -> None:
     sink, feed = opened(), Feed(partitions=2, rows=12)
     for _ in range(3):
         sink.write(feed.chunk(4))
         sink.commit()
     report = verify(tmp_path / "data", deep=True)
     assert report.problems == []
-    assert (report.rows, report.filtered, report.diverted_entries) == (120, 24, 24)
+    assert (report.rows, report.filtered, report.dead_letters) == (120, 24, 24)
     assert report.placed_files == 2  # by _offset: a field named offset is not a position
 
 
@@ -129,7 +129,7 @@ def test_a_roll_of_bad_values_alone_is_a_commit(opened: Opened, tmp_path: Path) 
     sink.write(Feed(partitions=1, rows=3).chunk(1))
     coverage = sink.commit()
     assert rows(tmp_path / "data") == []
-    assert {letter["reason"] for letter in letters(tmp_path / "data")} == {
+    assert {letter["reason"] for letter in dead_letters(tmp_path / "data")} == {
         "InvalidBoolean at byte 0 of the value, in f"
     }
     assert coverage.logs()
@@ -143,7 +143,7 @@ def test_bad_values_of_a_dropped_roll_are_not_counted_again(opened: Opened, tmp_
     sink.write(Feed(partitions=1, rows=12).chunk(1))
     sink.commit()
     report = verify(tmp_path / "data")
-    assert (report.problems, report.rows, report.diverted_entries) == ([], 10, 2)
+    assert (report.problems, report.rows, report.dead_letters) == ([], 10, 2)
     assert sink.decoded == (10, 2, 0, 0)
 
 
@@ -163,12 +163,12 @@ def test_folders_hold_the_rows_that_belong_there(opened: Opened, tmp_path: Path,
 
 
 def test_a_bad_value_can_stop_its_log(opened: Opened, tmp_path: Path) -> None:
-    sink, feed = opened(decoder(on_bad="stop")), Feed(partitions=2, rows=12)
+    sink, feed = opened(decoder(on_error="stop")), Feed(partitions=2, rows=12)
     with pytest.raises(LogRefusedError, match=r"at \d+:0 does not match the schema: TrailingBytes") as caught:
         sink.write(feed.chunk(2))
     assert [log for log in feed.logs if caught.value.concerns(log)] == feed.logs[:1]
     sink.open()
-    assert letters(tmp_path / "data") == []
+    assert dead_letters(tmp_path / "data") == []
 
 
 def test_other_types_are_another_dataset(opened: Opened) -> None:
@@ -289,7 +289,7 @@ def test_values_of_a_registry_are_read_into_the_columns(
     assert rows(tmp_path / "data") == [
         {"country": None if i == 3 else "DE", "id": i, "tag": "none"} for i in range(20) if not 4 <= i < 8
     ]
-    reasons = [letter["reason"].split(" (")[0] for letter in letters(tmp_path / "data")]
+    reasons = [letter["reason"].split(" (")[0] for letter in dead_letters(tmp_path / "data")]
     assert reasons == [
         "IncompatibleSchema 9", "IncompatibleSchema 10", "UnknownSchema 11", "NoSchemaId at byte 0 of the value",
     ]  # fmt: skip
@@ -314,7 +314,7 @@ def test_a_registry_that_is_away_holds_back_the_values_and_says_so(
     assert sink.waiting is None
     sink.commit()
     assert len(rows(tmp_path / "data")) == 5
-    assert letters(tmp_path / "data") == []
+    assert dead_letters(tmp_path / "data") == []
 
 
 def test_the_wait_for_a_registry_ends_with_the_sink(opened: Opened, registry: SchemaRegistryServer) -> None:
@@ -381,7 +381,7 @@ def test_columns_of_a_newer_schema_are_added(
     assert [path for path in registry.paths if path.endswith("8")] == ["/schemas/ids/8"]
 
 
-@pytest.mark.parametrize("evolve", ["strict", "divert"])
+@pytest.mark.parametrize("evolve", ["strict", "dead_letter"])
 def test_columns_of_a_newer_schema_are_refused(
     opened: Opened, registry: SchemaRegistryServer, tmp_path: Path, evolve: str
 ) -> None:
@@ -395,7 +395,7 @@ def test_columns_of_a_newer_schema_are_refused(
     sink.write(chunk)
     sink.commit()
     assert len(rows(tmp_path / "data")) == 2
-    (letter,) = letters(tmp_path / "data")
+    (letter,) = dead_letters(tmp_path / "data")
     assert letter["reason"].startswith("NewColumns 8 (id int64 not null, note string)")
 
 
@@ -423,7 +423,7 @@ def test_a_required_field_that_has_gone_is_a_dead_letter(
     sink = opened(of_registry(registry, REGISTERED))
     sink.write(GivenFeed().chunk_of([*orders(2), framed(8, encode(renamed, {"id": 1, "land": "FR"}))]))
     sink.commit()
-    (letter,) = letters(tmp_path / "data")
+    (letter,) = dead_letters(tmp_path / "data")
     assert letter["reason"].startswith("IncompatibleSchema 8 (country: the column takes no nulls and has no default")
     assert [str(column) for column in sink.types] == ["id int32 not null", "country string not null"]
 
@@ -442,7 +442,7 @@ def test_a_changed_schema_file_adds_columns_at_the_next_start(opened: Opened, tm
         {"id": 2, "country": "FR", "note": "n"},
         {"id": 3, "country": "ES", "note": None},
     ]
-    for evolve in ("strict", "divert"):
+    for evolve in ("strict", "dead_letter"):
         with pytest.raises(DatasetMismatchError, match="differ in these columns: country, id, note"):
             opened(decoder(("*",), {**REGISTERED, "fields": REGISTERED["fields"][:1]}, evolve=evolve))
 
@@ -515,7 +515,7 @@ def test_null_values_become_rows_that_say_so(opened: Opened, tmp_path: Path) -> 
     landed = [{"_key": b"%d" % i, **row} for i, row in ((0, told), (1, gone), (3, gone), (4, told))]
     assert rows(tmp_path / "data") == [*landed, *landed]
     assert tables(tmp_path / "data")[0].schema.field("_deleted") == pa.field("_deleted", pa.bool_(), nullable=False)
-    assert [letter["reason"].partition(" ")[0] for letter in letters(tmp_path / "data")] == ["Truncated"] * 2
+    assert [letter["reason"].partition(" ")[0] for letter in dead_letters(tmp_path / "data")] == ["Truncated"] * 2
     assert sink.decoded == (8, 2, 0, 0)
     assert verify(tmp_path / "data", deep=True).problems == []
 
@@ -526,7 +526,7 @@ def test_values_need_their_fields_also_where_null_values_are_rows(opened: Opened
         sink.write(feed.chunk_of([b'{"id": 1, "country": "DE"}', None, b'{"id": 1}']))
         sink.commit()
     assert [row["_deleted"] for row in rows(tmp_path / "data")] == [False, True] * 2
-    assert [letter["reason"].partition(" ")[0] for letter in letters(tmp_path / "data")] == ["MissingField"] * 2
+    assert [letter["reason"].partition(" ")[0] for letter in dead_letters(tmp_path / "data")] == ["MissingField"] * 2
 
 
 def test_null_values_are_dead_letters_unless_the_column_is_asked_for(opened: Opened, tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_null_values_are_dead_letters_unless_the_column_is_asked_for(opened: Ope
     sink.write(Changes().chunk_of([None, encode(COLUMNS, {"country": None, "id": 1, "tag": "x"})]))
     sink.commit()
     assert [row["_key"] for row in rows(tmp_path / "data")] == [b"1"]
-    (letter,) = letters(tmp_path / "data")
+    (letter,) = dead_letters(tmp_path / "data")
     assert (letter["reason"], letter["payload"]) == ("NoValue at byte 0 of the value", b"")
 
 
@@ -642,7 +642,7 @@ def test_a_value_that_is_too_long_for_a_folder_is_a_dead_letter(opened: Opened, 
     assert sorted(row["number"] for row in rows(tmp_path / "data")) == sorted(
         feed.numbers["DE", 0] + feed.numbers[fits, 0]
     )
-    dead = letters(tmp_path / "data")
+    dead = dead_letters(tmp_path / "data")
     assert {letter["reason"] for letter in dead} == {"TooLongForAFolder at byte 0 of the value, in country"}
     report = verify(tmp_path / "data", deep=True)
     assert (report.problems, report.rows, report.filtered, len(dead)) == ([], 8, 8, 8)

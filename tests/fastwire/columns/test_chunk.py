@@ -122,7 +122,7 @@ def test_a_chunk_says_what_it_holds() -> None:
     assert chunk.rows == 100
     assert chunk.payload_bytes == sum(len(record.value or b"") for record in RECORDS)
     assert chunk.nbytes == pool.used - idle > 0
-    assert chunk.diverted == []
+    assert chunk.dead_letters == []
     assert chunk.spans() == [Span(LOG, Position(-1, -1), Position(12, 5), 100)]
     assert chunk.runs() == [(0, 0, 100)]
     assert chunk.log(0) == LOG
@@ -146,7 +146,7 @@ def test_a_chunk_without_rows_is_a_batch_without_rows() -> None:
     chunk = to.take_chunk()
     assert chunk is not None
     assert (chunk.rows, chunk.payload_bytes, chunk.nbytes) == (0, 0, 0)
-    (letter,) = chunk.diverted
+    (letter,) = chunk.dead_letters
     size = int.from_bytes(damaged[4:8], "big")
     assert letter == DeadLetter(LOG, Position(12, 5), letter.reason, damaged[8 + size :], 1, damage=Damage.CHECKSUM)
     assert chunk.spans() == [Span(LOG, Position(-1, -1), Position(12, 5), 0)]
@@ -164,7 +164,7 @@ def test_a_chunk_without_rows_is_a_batch_without_rows() -> None:
 def test_a_marker_has_spans_only() -> None:
     span = Span(LOG, Position(1, 2), Position(1, 2), 0, Gap(Position(3, -1), "retention"))
     chunk = marker_chunk([span])
-    assert (chunk.rows, chunk.nbytes, chunk.runs(), chunk.diverted, chunk.spans()) == (0, 0, [], [], [span])
+    assert (chunk.rows, chunk.nbytes, chunk.runs(), chunk.dead_letters, chunk.spans()) == (0, 0, [], [], [span])
     batch = pa.record_batch(chunk)
     assert (batch.num_rows, batch.num_columns) == (0, 0)
 
@@ -193,10 +193,10 @@ def test_dead_letters_count_in_the_budget_until_their_chunk_goes() -> None:
     idle = pool.used
     assert to.has_open and idle > size
     chunk = to.take_chunk()
-    assert chunk is not None and len(chunk.diverted) == 1 and chunk.diverted_bytes > size
+    assert chunk is not None and len(chunk.dead_letters) == 1 and chunk.dead_letter_bytes > size
     chunk.release()
     assert pool.used == idle
-    held = chunk.diverted_bytes
+    held = chunk.dead_letter_bytes
     del chunk
     assert pool.used == idle - held
 

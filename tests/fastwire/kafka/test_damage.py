@@ -68,7 +68,7 @@ def assert_nothing_else_is_lost(log: list[tuple[int, int, bytes]], which: int, r
     others = [(offset, value(offset)) for first, end, _ in log for offset in range(first, end) if offset not in harmed]
     assert [row for row in rows if row[0] not in harmed] == others, where
     assert reading.corrupt == [], where
-    assert len(reading.letters) == (0 if len(rows) > len(others) else 1), where
+    assert len(reading.dead_letters) == (0 if len(rows) > len(others) else 1), where
     if len(rows) > len(others):
         assert at in EPOCH or (at in FIRST and log[which][2][MAGIC_AT] == 0), where  # inner offsets are absolute
         assert rows == sorted([*others, *((offset, value(offset)) for offset in harmed)]), where
@@ -147,7 +147,7 @@ def test_damage_on_the_way_is_read_again() -> None:
     assert reading.slots.position(0).a == 30
     StoredLog(log).read(reading)
     assert [row["offset"] for row in reading.rows] == list(range(60))
-    assert reading.letters == []
+    assert reading.dead_letters == []
 
 
 def test_several_in_a_row() -> None:
@@ -159,7 +159,9 @@ def test_several_in_a_row() -> None:
         reading = Reading()
         rows = stored.read(reading, room)
         assert [row["offset"] for row in rows] == [*range(10, 20), *range(40, 50)]
-        assert [letter.payload for letter in reading.letters] == [stored.batches[which][2] for which in (0, 2, 3, 5)]
+        assert [letter.payload for letter in reading.dead_letters] == [
+            stored.batches[which][2] for which in (0, 2, 3, 5)
+        ]
 
 
 @pytest.mark.parametrize("at", [3, 10, 18, 26, 70])
@@ -171,7 +173,7 @@ def test_on_corrupt_stop_ends_before_the_damage(at: int) -> None:
         assert [row["offset"] for row in rows] == list(range(offset, 20))
         (corrupt,) = reading.corrupt
         assert corrupt.position.a == max(20, offset)
-        assert reading.letters == []
+        assert reading.dead_letters == []
 
 
 def test_reading_begins_within_a_damaged_batch() -> None:
@@ -180,7 +182,7 @@ def test_reading_begins_within_a_damaged_batch() -> None:
         reading = Reading(offset=25)
         rows = damaged(log, 2, at, 2).read(reading)
         assert [row["offset"] for row in rows] == list(range(30, 60))
-        (letter,) = reading.letters
+        (letter,) = reading.dead_letters
         assert (letter.start, letter.position) == (Position(25, -1), Position(30, -1))
 
 
@@ -189,7 +191,7 @@ def test_a_batch_that_a_broker_never_sends_whole() -> None:
     reading = Reading()
     body = batch(0, 50)[2]
     StoredLog([(0, 50, body[:300])]).read(reading)
-    assert reading.letters == []
+    assert reading.dead_letters == []
     assert reading.corrupt[0].position == Position(0, -1)
 
 
@@ -220,6 +222,6 @@ def test_damaged_batches_of_one_answer_take_a_bounded_amount_of_memory() -> None
     tracemalloc.stop()
     assert peak < 6 << 20 < len(answer)
     stored.read(reading, room=1 << 30)
-    assert [letter.payload for letter in reading.letters] == [body for _, _, body in log]
+    assert [letter.payload for letter in reading.dead_letters] == [body for _, _, body in log]
     assert [row["value"] for row in reading.rows] == [value(6 * rows + row) for row in range(3)]
     assert reading.slots.position(0).a == stored.end

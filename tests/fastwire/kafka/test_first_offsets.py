@@ -28,13 +28,13 @@ def harm(log: StoredLog, which: int, at: int, mask: int) -> bytes:
 @pytest.mark.parametrize("mask", [1, 2, 4, 8, 32, 64, 128])
 def test_a_first_offset_that_lies_behind_a_damaged_batch(room: int, mask: int) -> None:
     log = stored()
-    letters = [harm(log, 1, 70, 1), harm(log, 2, 7, mask)]
+    dead_letters = [harm(log, 1, 70, 1), harm(log, 2, 7, mask)]
     reading = Reading()
     log.read(reading, room)
     assert [row["value"] for row in reading.rows] == [b"row %d" % offset for offset in [*range(5), *range(15, 200)]]
     assert [row["offset"] for row in reading.rows] == [*range(5), *range(15, 200)]
-    assert [letter.payload for letter in reading.letters] == letters
-    assert [(letter.start.a, letter.position.a) for letter in reading.letters] == [(5, 15)] * 2
+    assert [letter.payload for letter in reading.dead_letters] == dead_letters
+    assert [(letter.start.a, letter.position.a) for letter in reading.dead_letters] == [(5, 15)] * 2
 
 
 @pytest.mark.parametrize("block", range(10))

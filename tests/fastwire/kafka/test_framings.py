@@ -51,7 +51,7 @@ READ = {
 def test_framings_that_java_reads(name: str) -> None:
     reading = Reading()
     reading.read(fetch_response(batch(*READ[name])))
-    assert reading.letters == []
+    assert reading.dead_letters == []
     assert [row["value"] for row in reading.rows] == VALUES
 
 
@@ -69,5 +69,5 @@ def test_framings_that_lack_something(name: str) -> None:
     reading = Reading()
     reading.read(fetch_response(batch(*REFUSED[name])))
     assert reading.rows == []
-    (letter,) = reading.letters
+    (letter,) = reading.dead_letters
     assert letter.rows == len(VALUES)

@@ -25,9 +25,9 @@ def test_a_batch_becomes_an_eighth_of_the_budget_at_most(codec: Compression) -> 
     reading = Reading(pool=pool)
     reading.read(fetch_response(value_of(8 * MIB, codec, 0) + value_of(8 * MIB + 4096, codec, 1)))
     assert [len(row["value"] or b"") // MIB for row in reading.rows] == [7]
-    assert [letter.damage for letter in reading.letters] == [Damage.TOO_LARGE]
-    assert f"one entry may to {8 * MIB}" in reading.letters[0].reason
-    assert "daemon.memory" in reading.letters[0].reason
+    assert [letter.damage for letter in reading.dead_letters] == [Damage.TOO_LARGE]
+    assert f"one entry may to {8 * MIB}" in reading.dead_letters[0].reason
+    assert "daemon.memory" in reading.dead_letters[0].reason
     assert reading.slots.position(0).a == 2
     assert pool.peak < 64 * MIB
 
@@ -38,7 +38,7 @@ def test_headers_take_a_quarter_of_the_budget_in_columns_at_most() -> None:
     small = [encode_batch([Record(value=b"v")], base_offset=base) for base in (0, 3)]
     reading.read(fetch_response(small[0] + headers_of(200_000, 1) + headers_of(1_500_000, 2) + small[1]))
     assert [(row["offset"], len(row["headers"] or [])) for row in reading.rows] == [(0, 0), (1, 200_000), (3, 0)]
-    (letter,) = reading.letters
+    (letter,) = reading.dead_letters
     assert letter.damage is Damage.TOO_LARGE and f"more than {8 * MIB} bytes in columns" in letter.reason
     assert pool.peak < 24 * MIB
 
@@ -47,7 +47,7 @@ def test_a_sound_batch_of_more_than_128_mib_lands_where_the_budget_has_room_for_
     reading = Reading(pool=Pool(2 << 30), columns=frozenset({"offset"}))
     reading.read(fetch_response(value_of(130 * MIB, Compression.ZSTD, 0)))
     assert [row["offset"] for row in reading.rows] == [0]
-    assert reading.letters == []
+    assert reading.dead_letters == []
 
 
 def test_a_header_key_that_is_not_utf8_costs_no_record() -> None:
@@ -58,7 +58,7 @@ def test_a_header_key_that_is_not_utf8_costs_no_record() -> None:
     stored[17:21] = crc32c(bytes(stored[21:])).to_bytes(4, "big")
     reading = Reading()
     reading.read(fetch_response(bytes(stored)))
-    assert reading.letters == [] and [row["value"] for row in reading.rows] == [b"a", b"b", b"c"]
+    assert reading.dead_letters == [] and [row["value"] for row in reading.rows] == [b"a", b"b", b"c"]
     assert reading.rows[1]["headers"] == [{"key": "k\ufffd\ufffdx", "value": b"v"}, {"key": "sound", "value": None}]
 
 
@@ -201,7 +201,7 @@ def test_a_batch_larger_than_a_quarter_of_the_budget_stops_its_partition_before_
     reading = Reading(pool=pool)
     batch = encode_batch([Record(value=bytes(17 * MIB))], base_offset=1)
     reading.read(fetch_response(encode_batch([Record(value=b"v")]) + batch))
-    assert [row["offset"] for row in reading.rows] == [0] and reading.letters == []
+    assert [row["offset"] for row in reading.rows] == [0] and reading.dead_letters == []
     (corrupt,) = reading.corrupt
     assert corrupt.reason is Damage.FRAME and corrupt.position.a == 1
     assert f"{len(batch)} bytes in one piece are more than {16 * MIB}" in corrupt.detail

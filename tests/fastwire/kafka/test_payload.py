@@ -53,7 +53,7 @@ def test_the_golden_marker() -> None:
 def rows(batch: bytes, **partition: Any) -> list[dict[str, Any]]:
     reading = Reading(offset=int.from_bytes(batch[:8]))
     found = reading.read(fetch_response(batch, **partition))
-    assert reading.letters == []
+    assert reading.dead_letters == []
     assert reading.corrupt == []
     return found
 

@@ -127,7 +127,7 @@ def test_any_mixture_of_records(groups: list[list[Record]], codec: Compression) 
             row = (len(wanted), record.timestamp, record.key, record.value, list(record.headers))
             wanted.append(row)
     reading = read(*batches)
-    assert reading.letters == []
+    assert reading.dead_letters == []
     assert rows(reading) == wanted
 
 
@@ -155,12 +155,12 @@ def test_mutated_blocks_with_sound_sums_are_read_as_the_plain_decoder_does() -> 
             wanted = decode(bytes(block), count, offsets) if count else []
         except (DamagedError, UnicodeDecodeError):
             refused += 1
-            assert (reading.rows, len(reading.letters)) == ([], 1)
+            assert (reading.rows, len(reading.dead_letters)) == ([], 1)
             continue
         if any(abs(milli - TIME) > HIGHEST for _, milli, *_ in wanted):
             continue  # beyond what a datetime shows
         accepted += 1
-        assert reading.letters == []
+        assert reading.dead_letters == []
         assert rows(reading) == wanted
     assert accepted > 300
     assert refused > 300
@@ -198,7 +198,7 @@ def test_every_truncation_of_an_lz4_frame() -> None:
     frame = compress(Compression.LZ4, encode_records([Record(value=b"a line " * 30, timestamp=TIME)], TIME))
     assert len(inflated(frame).rows) == 1
     for cut in range(len(frame)):
-        assert len(inflated(frame[:cut]).letters) == 1
+        assert len(inflated(frame[:cut]).dead_letters) == 1
 
 
 def test_mutated_lz4_frames_give_what_the_package_gives() -> None:
@@ -215,7 +215,7 @@ def test_mutated_lz4_frames_give_what_the_package_gives() -> None:
         try:
             wanted = [row[3] for row in decode(lz4.frame.decompress(bytes(mutated)), 1, 1)]
         except (RuntimeError, EOFError, DamagedError):
-            assert (reading.rows, len(reading.letters)) == ([], 1)
+            assert (reading.rows, len(reading.dead_letters)) == ([], 1)
             continue
         assert [row["value"] for row in reading.rows] == wanted
         same += 1

@@ -78,7 +78,7 @@ def test_stored_records(name: str) -> None:
     said = described("records", name)
     reading = Reading(offset=BEGIN.get(name, 0))
     rows = stored(name, reading)
-    assert reading.letters == []
+    assert reading.dead_letters == []
     assert reading.corrupt == []
     if with_records(said):
         assert_rows(visible(said), rows)
@@ -212,7 +212,7 @@ def test_batches_are_decoded_before_the_response_is_whole() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MALFORMED))
-@pytest.mark.parametrize("on_corrupt", ["divert", "stop"])
+@pytest.mark.parametrize("on_corrupt", ["dead_letter", "stop"])
 def test_malformed_records(name: str, on_corrupt: str) -> None:
     reading = Reading(on_corrupt=on_corrupt)
     before = reading.scanner.open_rows
@@ -222,17 +222,17 @@ def test_malformed_records(name: str, on_corrupt: str) -> None:
     rows = StoredLog([(first, first + 5, bad), (first + 5, first + 7, sound)]).read(reading)
     if MALFORMED[name]["expect"] == "ok":
         assert rows
-        assert not reading.letters
+        assert not reading.dead_letters
         assert not reading.corrupt
         return
-    assert len(reading.letters) + len(reading.corrupt) == 1
+    assert len(reading.dead_letters) + len(reading.corrupt) == 1
     if on_corrupt == "stop":
-        assert reading.letters == []
+        assert reading.dead_letters == []
     if reading.corrupt:
         assert reading.slots.session(0) == 0
     else:
         assert [row["value"] for row in rows] == [b"sound"] * 2
-        assert reading.letters[0].position.a in (first + 1, first + 5)
+        assert reading.dead_letters[0].position.a in (first + 1, first + 5)
     assert before == 0
 
 
@@ -240,7 +240,7 @@ def test_a_bomb_stays_within_the_limits() -> None:
     pool = Pool(1 << 28)
     reading = Reading(pool=pool)
     reading.read(fetch_response(golden("malformed", "zstd-bomb-50mb")))
-    assert len(reading.letters) == 1
+    assert len(reading.dead_letters) == 1
     assert pool.peak <= 1 << 28
     assert pool.used < 8 << 20
 
@@ -260,7 +260,7 @@ def test_what_lies_beyond_the_log_is_not_believed() -> None:
     damaged[5] = 1  # of the first offset, which the sum does not cover
     reading = Reading()
     assert StoredLog([(0, 40, bytes(damaged))]).read(reading) == []
-    assert reading.letters[0].position == reading.spans[0].end == Position(40, -1)
+    assert reading.dead_letters[0].position == reading.spans[0].end == Position(40, -1)
 
 
 def test_a_partition_that_was_given_up_gets_nothing() -> None:
@@ -315,7 +315,7 @@ def test_mutated_responses_give_rows_letters_or_protocol_errors() -> None:
         frame = bytearray(dice.choice(sources))
         for _ in range(dice.randint(1, 4)):
             frame[dice.randrange(8, len(frame))] = dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)))
-        reading = Reading(version=16, pool=pool, on_corrupt=dice.choice(("divert", "stop")))
+        reading = Reading(version=16, pool=pool, on_corrupt=dice.choice(("dead_letter", "stop")))
         try:
             reading.read(bytes(frame), sorted(dice.sample(range(8, len(frame)), 2)))
         except ProtocolError:

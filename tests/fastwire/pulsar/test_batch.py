@@ -112,7 +112,7 @@ def test_rows_are_what_the_oracle_says(
     whole = b"".join(frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
     seen = feed(to, whole, cuts)
-    assert not seen.diverted, seen.diverted
+    assert not seen.dead_letters, seen.dead_letters
     wanted = [row for frame in frames for row in oracle(frame)]
     names = [name for name in COLUMNS if columns is None or name in columns]
     assert seen.rows == [{name: row[name] for name in names} for row in wanted]
@@ -161,8 +161,8 @@ def test_messages_that_the_metadata_does_not_announce(count: int, compression: C
     to, _ = scanner()
     seen = feed(to, message_frame(encode_payload(metadata, block)))
     assert seen.rows == []
-    assert len(seen.diverted) == 1
-    assert seen.diverted[0].payload.endswith(block)
+    assert len(seen.dead_letters) == 1
+    assert seen.dead_letters[0].payload.endswith(block)
 
 
 def test_columns_that_begin_late_and_end_early() -> None:
@@ -300,7 +300,7 @@ def test_bytes_behind_the_last_message_make_a_dead_letter() -> None:
     to, _ = scanner()
     seen = feed(to, message_frame(encode_payload(metadata, block)))
     assert seen.rows == []
-    assert seen.diverted[0].payload.endswith(block)
+    assert seen.dead_letters[0].payload.endswith(block)
 
 
 def test_a_sequence_id_that_is_missing() -> None:
@@ -387,13 +387,13 @@ def test_a_damaged_batch_leaves_nothing_behind(block: bytes, count: int) -> None
     to, slots = scanner()
     seen = feed(to, b"".join(frames))
     assert seen.rows == [row for entry in (0, 2, 5) for row in oracle(frames[entry])]
-    assert [letter.position.b for letter in seen.diverted] == [1, 3, 4]
-    assert all(letter.reason.startswith("BatchDeSerializeError: ") for letter in seen.diverted)
-    assert [letter.payload for letter in seen.diverted] == [bad] * 3
-    assert [letter.rows for letter in seen.diverted] == [count] * 3
+    assert [letter.position.b for letter in seen.dead_letters] == [1, 3, 4]
+    assert all(letter.reason.startswith("BatchDeSerializeError: ") for letter in seen.dead_letters)
+    assert [letter.payload for letter in seen.dead_letters] == [bad] * 3
+    assert [letter.rows for letter in seen.dead_letters] == [count] * 3
     assert slots.debited(CONSUMER) == 3 * 2 + 3 * count
     if block.endswith(b"\x00\x00\x00\x09\x18\x00"):
-        assert seen.diverted[0].reason.endswith("length 9 is negative or beyond the frame")
+        assert seen.dead_letters[0].reason.endswith("length 9 is negative or beyond the frame")
     # Dead letters are covered like rows.
     assert [(span.end.b, span.rows) for span in seen.spans] == [(5, 6)]
 
@@ -409,7 +409,7 @@ def test_every_truncation_of_a_block_is_noticed() -> None:
     to, slots = scanner()
     for cut in range(len(block)):
         seen = feed(to, message_frame(encode_payload(metadata, block[:cut])))
-        assert ([len(seen.rows), len(seen.diverted)]) == [0, 1], cut
+        assert ([len(seen.rows), len(seen.dead_letters)]) == [0, 1], cut
         slots.void_staged(CONSUMER)
     assert feed(to, good).rows == oracle(good)
 
@@ -429,13 +429,13 @@ def test_every_truncation_of_the_metadata_is_noticed() -> None:
     for cut in range(len(metadata)):
         frame = message_frame(cut.to_bytes(4, "big") + metadata[:cut])
         seen = feed(to, frame)
-        assert len(seen.rows) + len(seen.diverted) == 1
+        assert len(seen.rows) + len(seen.dead_letters) == 1
         if seen.rows:  # cut between two fields: the required ones stand first
             assert seen.rows == oracle(frame)
         slots.void_staged(CONSUMER)
         # Of a size that it does not have.
         seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata[:cut]))
-        assert (seen.rows, len(seen.diverted)) == ([], 1)
+        assert (seen.rows, len(seen.dead_letters)) == ([], 1)
         slots.void_staged(CONSUMER)
 
 
@@ -444,15 +444,15 @@ def test_a_frame_that_ends_in_its_headers(tail: int) -> None:
     whole = b"\x0e\x02\x00\x00\x00\x02\x08\x01\x0e\x01"
     to, _ = scanner()
     seen = feed(to, message_frame(whole[:tail]))
-    assert (seen.rows, len(seen.diverted)) == ([], 1)
+    assert (seen.rows, len(seen.dead_letters)) == ([], 1)
 
 
-def test_text_that_is_no_utf8_is_diverted() -> None:
+def test_text_that_is_no_utf8_is_a_dead_letter() -> None:
     for name in (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"aaaaaaa\x80"):
         metadata = b"\x0a%c%b\x10\x00\x18\x00" % (len(name), name)
         to, _ = scanner()
         seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata + b"x"))
-        assert (seen.rows, [letter.reason for letter in seen.diverted]) == (
+        assert (seen.rows, [letter.reason for letter in seen.dead_letters]) == (
             [],
             ["BatchDeSerializeError: the producer's name is not UTF-8"],
         )
@@ -469,7 +469,7 @@ def test_utf8_is_what_python_says(text: bytes) -> None:
     try:
         assert seen.rows == [{"producer": text.decode()}]
     except UnicodeDecodeError:
-        assert (seen.rows, len(seen.diverted)) == ([], 1)
+        assert (seen.rows, len(seen.dead_letters)) == ([], 1)
 
 
 @given(st.binary(max_size=24))
@@ -478,7 +478,7 @@ def test_a_property_that_is_no_utf8_is_read_as_others_read_it(key: bytes) -> Non
     metadata = b"\x0a\x01p\x10\x00\x18\x00\x22%c%b" % (len(pair), pair)
     to, _ = scanner(columns=frozenset({"headers"}), buffer_bytes=1 << 16)
     seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata))
-    assert seen.diverted == []
+    assert seen.dead_letters == []
     assert seen.rows == [{"headers": [(key.decode(errors="replace"), b"v")]}]
 
 

@@ -62,7 +62,7 @@ def test_a_list_beside_a_whole_batch_means_nothing() -> None:
 )
 def test_a_list_that_cannot_be_is_put_aside(kept: list[int], listed: list[int]) -> None:
     desk = Desk().give(compacted(kept, listed=listed))
-    (reason,) = desk.letters().values()
+    (reason,) = desk.dead_letters().values()
     assert reason == f"BatchDeSerializeError: 2 messages, {len(listed)} are listed as left of 5"
     assert desk.rows() == []
 

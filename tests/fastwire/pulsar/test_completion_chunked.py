@@ -86,7 +86,7 @@ def test_what_stands_between_held_parts_says_what_is_held_before_it() -> None:
 def test_a_part_that_is_given_up_says_what_is_held_before_it() -> None:
     one, two = parts(1, b"1" * 90, 2), parts(2, b"2" * 90, 3)
     desk = Desk().give(one[0], two[0], two[2], plain(b"a"))
-    assert set(desk.letters()) == {1, 2}
+    assert set(desk.dead_letters()) == {1, 2}
     assert desk.spans() == [Span(LOG, Position(12, 0), Position(12, 3), 1, None, PULSAR_EARLIEST)]
 
 
@@ -113,7 +113,7 @@ def test_shared_parts_come_in_any_order() -> None:
             2,
             3,
         }
-        assert desk.letters() == {} and desk.pool.charged == 0
+        assert desk.dead_letters() == {} and desk.pool.charged == 0
 
 
 def test_a_row_that_fills_the_chunk_takes_its_parts_along() -> None:
@@ -132,7 +132,7 @@ def test_parts_that_come_twice_are_covered_and_not_used() -> None:
     desk = Desk().give(one[0], one[1], one[1], plain(b"-"), one[2], plain(b"+"))
     assert values(desk) == [b"-", b"123456789", b"+"]
     assert desk.spans() == [Span(LOG, PULSAR_EARLIEST, Position(12, 5), 3)]
-    assert desk.letters() == {} and desk.events == [] and desk.pool.charged == 0
+    assert desk.dead_letters() == {} and desk.events == [] and desk.pool.charged == 0
 
 
 def test_a_message_begun_anew_replaces_what_was_sent_of_it() -> None:
@@ -140,26 +140,26 @@ def test_a_message_begun_anew_replaces_what_was_sent_of_it() -> None:
     desk = Desk().give(old[0], old[1], new[0], new[1])
     assert values(desk) == [b"nnnnnn"]
     assert desk.spans() == [Span(LOG, PULSAR_EARLIEST, Position(12, 3), 1)]
-    assert desk.letters() == {} and desk.pool.charged == 0
+    assert desk.dead_letters() == {} and desk.pool.charged == 0
     # The same message, sent again after a reconnect.
     desk = Desk().give(old[0], old[1], *old)
     assert values(desk) == [b"ooooooooo"]
     # What begins anew and makes no sense either puts nothing but itself aside.
     desk = Desk().give(old[0], resealed(new[0], lambda m: setattr(m, "total_chunk_msg_size", 1)))
-    assert desk.letters() == {1: "Chunked: parts hold more than the 1 bytes that were announced"}
+    assert desk.dead_letters() == {1: "Chunked: parts hold more than the 1 bytes that were announced"}
     assert desk.spans() == [Span(LOG, PULSAR_EARLIEST, Position(12, 1), 0)]
 
 
 def test_missing_parts_read_in_order() -> None:
     one = parts(1, b"123456789", 3)
     desk = Desk().give(one[1], plain(b"-"))
-    assert desk.letters() == {0: "Chunked: part 2 of 3, but the parts before it did not come"}
+    assert desk.dead_letters() == {0: "Chunked: part 2 of 3, but the parts before it did not come"}
     desk = Desk().give(one[0], one[2], plain(b"-"))
-    assert desk.letters() == dict.fromkeys((0, 1), "Chunked: part 3 of 3 came after part 1")
+    assert desk.dead_letters() == dict.fromkeys((0, 1), "Chunked: part 3 of 3 came after part 1")
     assert desk.spans() == [Span(LOG, PULSAR_EARLIEST, Position(12, 2), 1)]
-    assert [event.diverted for event in desk.events] == [True, True]
+    assert [event.is_dead_letter for event in desk.events] == [True, True]
     # A dead letter is the entry as it came.
-    assert desk.seen.diverted[0].payload == one[0]
+    assert desk.seen.dead_letters[0].payload == one[0]
 
 
 def wrong(name: str, value: Any, place: int = 1) -> list[bytes]:
@@ -169,7 +169,7 @@ def wrong(name: str, value: Any, place: int = 1) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("bodies", "letters", "why"),
+    ("bodies", "dead_letters", "why"),
     [
         (wrong("num_chunks_from_msg", 4), {0, 1, 2}, "differ in what they announce"),
         (wrong("total_chunk_msg_size", 10), {0, 1, 2}, "differ in what they announce"),
@@ -201,10 +201,10 @@ def wrong(name: str, value: Any, place: int = 1) -> list[bytes]:
         ),
     ],
 )
-def test_parts_that_do_not_fit_are_put_aside(bodies: list[bytes], letters: set[int], why: str) -> None:
+def test_parts_that_do_not_fit_are_put_aside(bodies: list[bytes], dead_letters: set[int], why: str) -> None:
     desk = Desk().give(*bodies, plain(b"-"))
-    found = desk.letters()
-    assert letters <= set(found) and any(why in reason for reason in found.values()), found
+    found = desk.dead_letters()
+    assert dead_letters <= set(found) and any(why in reason for reason in found.values()), found
     desk.assembly.forget()
     assert values(desk) == [b"-"]
     assert desk.pool.charged == 0
@@ -222,11 +222,11 @@ def test_too_many_open_messages_let_the_oldest_go() -> None:
     desk = Desk(most_open=3)
     for number in range(5):
         desk.give(parts(number, b"12", 2)[0])
-    assert desk.letters() == dict.fromkeys((0, 1), "Chunked: more than 3 chunked messages are incomplete")
+    assert desk.dead_letters() == dict.fromkeys((0, 1), "Chunked: more than 3 chunked messages are incomplete")
     for number in range(5):
         desk.give(parts(number, b"12", 2)[1])
     assert len(values(desk)) == 3
-    assert len(desk.letters()) == 4 and desk.pool.charged == 0
+    assert len(desk.dead_letters()) == 4 and desk.pool.charged == 0
 
 
 def test_open_messages_take_up_half_of_the_budget() -> None:
@@ -234,12 +234,12 @@ def test_open_messages_take_up_half_of_the_budget() -> None:
     desk.give(parts(0, b"0" * 240_000, 2)[0])
     assert 120_000 < desk.pool.charged < 125_000
     desk.give(*(parts(number, b"1" * 240_000, 2)[0] for number in range(1, 8)))
-    assert desk.letters() == {}
+    assert desk.dead_letters() == {}
     desk.give(parts(8, b"8" * 240_000, 2)[0])
-    assert list(desk.letters()) == [0] and f"take up more than {1 << 20} bytes" in desk.letters()[0]
+    assert list(desk.dead_letters()) == [0] and f"take up more than {1 << 20} bytes" in desk.dead_letters()[0]
     # One that alone is more than an eighth is not waited for.
     desk.give(*parts(9, b"9" * 600_000, 2))
-    assert set(desk.letters()) == {0, 9, 10} and "one may have 262144" in desk.letters()[9]
+    assert set(desk.dead_letters()) == {0, 9, 10} and "one may have 262144" in desk.dead_letters()[9]
     desk.assembly.forget()
     assert values(desk) == [] and desk.pool.charged == 0
 
@@ -253,7 +253,7 @@ def test_time_passes_only_while_something_could_come() -> None:
     (torn,) = desk.assembly.expired([CONSUMER], 1.0)
     assert torn.detail == "1 of 2 parts did not come within 60 s"
     desk.events += desk.completion.give_up([torn], desk.scanner)
-    assert desk.letters() == {0: f"Chunked: {torn.detail}"}
+    assert desk.dead_letters() == {0: f"Chunked: {torn.detail}"}
     # Each new part is a sign of life.
     one = parts(2, b"123", 3)
     desk.give(one[0])
@@ -274,8 +274,8 @@ def test_what_others_have_landed_is_forgotten() -> None:
     assert desk.pool.charged == 0
 
 
-def test_without_diverting_the_first_fault_is_told_and_nothing_is_landed() -> None:
+def test_without_dead_letters_the_first_fault_is_told_and_nothing_is_landed() -> None:
     one = parts(1, b"123", 3)
-    desk = Desk(divert=False).give(one[0], one[2])
-    assert [(event.entry.entry, event.diverted) for event in desk.events] == [(0, False), (1, False)]
-    assert desk.spans() == [] and desk.letters() == {}
+    desk = Desk(keeps_corrupt=False).give(one[0], one[2])
+    assert [(event.entry.entry, event.is_dead_letter) for event in desk.events] == [(0, False), (1, False)]
+    assert desk.spans() == [] and desk.dead_letters() == {}

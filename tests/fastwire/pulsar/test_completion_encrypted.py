@@ -43,11 +43,11 @@ def test_each_part_of_a_chunked_message_is_encrypted_by_itself() -> None:
 def test_fail_stops_before_the_entry() -> None:
     desk = Desk(keys={"bob": BOB.private}).give(plain(b"-"), sealed(plain(b"x")))
     (event,) = desk.events
-    assert not event.diverted
+    assert not event.is_dead_letter
     assert event.entry.reason == "DecryptionError"
     assert event.entry.detail == "it is encrypted for alice, of which no private key is given"
     assert desk.spans() == [Span(LOG, PULSAR_EARLIEST, Position(12, 0), 1)]
-    assert desk.letters() == {}
+    assert desk.dead_letters() == {}
 
 
 def test_discard_lands_the_position_alone() -> None:
@@ -55,7 +55,7 @@ def test_discard_lands_the_position_alone() -> None:
     assert values(desk) == [b"-", b"+"]
     assert desk.spans() == [Span(LOG, PULSAR_EARLIEST, Position(12, 2), 2)]
     assert desk.completion.discarded == 1
-    assert desk.events == [] and desk.letters() == {}
+    assert desk.events == [] and desk.dead_letters() == {}
 
 
 def test_consume_keeps_the_ciphertext_with_all_it_takes_to_open_it() -> None:
@@ -116,6 +116,6 @@ def test_a_damaged_encrypted_entry_follows_the_policy_too(change: Any) -> None:
 def test_what_is_damaged_inside_becomes_a_dead_letter() -> None:
     bad = encode_batch_entry(RICH, producer_name="p", sequence_id=3, publish_time=TIME).body
     desk = Desk().give(sealed(resealed(bad, lambda m: setattr(m, "num_messages_in_batch", 9))))
-    (reason,) = desk.letters().values()
+    (reason,) = desk.dead_letters().values()
     assert reason.startswith("BatchDeSerializeError")
     assert desk.rows() == []

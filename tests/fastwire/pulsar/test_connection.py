@@ -288,7 +288,7 @@ def summary(wire: Wire, piece: int) -> tuple[list[str], int, int, bytes]:
     chunk = wire.connection.take_chunk()
     assert chunk is not None
     kinds = [type(event).__name__ for event in events]
-    return kinds, chunk.rows, len(chunk.diverted), b"".join(wire.connection.take_outbound())
+    return kinds, chunk.rows, len(chunk.dead_letters), b"".join(wire.connection.take_outbound())
 
 
 def test_every_way_to_cut_the_bytes_means_the_same() -> None:

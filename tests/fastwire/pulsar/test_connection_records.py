@@ -49,7 +49,7 @@ def test_the_output_of_one_turn_is_bounded() -> None:
     assert rows + (last.rows if last else 0) == 1200
 
 
-def test_an_entry_that_is_not_decoded_is_diverted_in_its_place() -> None:
+def test_an_entry_that_is_not_decoded_is_a_dead_letter_in_its_place() -> None:
     wire = Wire()
     wire.ready()
     events = wire.feed(wire.entry(batch(0), 0) + wire.entry(part_of_chunked(), 1) + wire.entry(batch(2), 2))
@@ -59,13 +59,13 @@ def test_an_entry_that_is_not_decoded_is_diverted_in_its_place() -> None:
     chunk = wire.connection.take_chunk()
     assert chunk is not None
     assert chunk.rows == 20
-    assert [letter.position for letter in chunk.diverted] == [Position(7, 1)]
+    assert [letter.position for letter in chunk.dead_letters] == [Position(7, 1)]
     (span,) = chunk.spans()
     assert (span.start, span.end) == (PULSAR_EARLIEST, Position(7, 2))
 
 
-def test_without_diverting_the_driver_decides_before_anything_else() -> None:
-    wire = Wire(divert=False)
+def test_without_dead_letters_the_driver_decides_before_anything_else() -> None:
+    wire = Wire(keeps_corrupt=False)
     wire.ready()
     data = wire.entry(batch(0), 0) + wire.entry(part_of_chunked(), 1) + wire.entry(batch(2), 2)
     view = wire.connection.get_buffer(-1)

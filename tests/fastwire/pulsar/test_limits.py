@@ -141,7 +141,7 @@ def test_num_messages_beyond_the_block(count: int) -> None:
     body = b"\x0e\x01" + crc32c(covered).to_bytes(4, "big") + covered
     seen = feed(to, message_frame(body, entry=1))
     assert seen.rows == []
-    assert [letter.damage for letter in seen.diverted] == [Damage.METADATA if count > 524_288 else Damage.BATCH]
+    assert [letter.damage for letter in seen.dead_letters] == [Damage.METADATA if count > 524_288 else Damage.BATCH]
     assert slots.debited(CONSUMER) == 1 + count
     assert pool.peak <= before + 4 * MIB
 
@@ -155,11 +155,11 @@ def test_a_negative_number_of_messages(count: int) -> None:
     ).SerializeToString()
     body = len(metadata).to_bytes(4, "big") + metadata + entry.body[-10:]
     seen = feed(to, message_frame(body))
-    assert [letter.reason for letter in seen.diverted] == [f"MetadataError: num_messages_in_batch is {count}"]
+    assert [letter.reason for letter in seen.dead_letters] == [f"MetadataError: num_messages_in_batch is {count}"]
     assert slots.debited(CONSUMER) == 1
 
 
-def test_a_zstd_bomb_of_tiny_messages_is_diverted() -> None:
+def test_a_zstd_bomb_of_tiny_messages_is_a_dead_letter() -> None:
     pool = Pool(1 << 30)
     to, _ = scanner(pool)
     count = 10_000_000
@@ -175,7 +175,7 @@ def test_a_zstd_bomb_of_tiny_messages_is_diverted() -> None:
     before = pool.peak
     seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata + block))
     assert seen.rows == []
-    assert seen.diverted[0].reason.endswith(f"num_messages_in_batch is {count}, the limit is 524288")
+    assert seen.dead_letters[0].reason.endswith(f"num_messages_in_batch is {count}, the limit is 524288")
     assert pool.peak < before + MIB
 
 
@@ -192,7 +192,7 @@ def test_a_forged_schema_version_is_not_copied_a_million_times() -> None:
     block = b"\x00\x00\x00\x02\x18\x00" * 100_000
     seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata + block))
     assert seen.rows == []
-    assert seen.diverted[0].reason.startswith("BatchDeSerializeError")
+    assert seen.dead_letters[0].reason.startswith("BatchDeSerializeError")
     assert pool.peak < 32 * MIB
 
 
@@ -215,14 +215,14 @@ def test_headers_take_a_quarter_of_the_budget_in_columns_at_most() -> None:
     seen = feed(to, b"".join(frames))
     assert [row["offset"] for row in seen.rows] == [0, 1, 3]
     assert len(seen.rows[1]["headers"]) == 200_000
-    (letter,) = seen.diverted
+    (letter,) = seen.dead_letters
     assert letter.position == Position(12, 2) and letter.damage is Damage.TOO_LARGE
     assert f"more than {8 * MIB} bytes in columns" in letter.reason and "daemon.memory" in letter.reason
     assert slots.debited(CONSUMER) == 4
     assert pool.peak < idle + 15 * MIB  # what decompression gave, and a quarter of the budget
 
 
-@pytest.mark.parametrize("on_corrupt", ["divert", "stop"])
+@pytest.mark.parametrize("on_corrupt", ["dead_letter", "stop"])
 def test_an_entry_larger_than_a_quarter_of_the_budget_is_rejected_before_it_is_received(on_corrupt: str) -> None:
     """Its bytes are passed over: a dead letter of it could not be held. The frames behind it are read."""
     pool = Pool(64 * MIB)
@@ -234,7 +234,7 @@ def test_an_entry_larger_than_a_quarter_of_the_budget_is_rejected_before_it_is_r
     seen = feed(to, large[5:40], close=False, seen=seen)
     seen = feed(to, large[40:] + small[1], seen=seen)
     assert [(row["partition"], row["offset"]) for row in seen.rows] == [(0, 0), (1, 0)]
-    assert seen.diverted == []
+    assert seen.dead_letters == []
     (cold,) = seen.cold
     assert (cold.consumer_id, cold.position, cold.payload) == (7, Position(12, 1), b"")
     assert cold.reason is Damage.FRAME

@@ -55,7 +55,7 @@ def test_a_batch_costs_its_messages(count: int) -> None:
 
 def test_an_empty_batch_costs_nothing() -> None:
     debited, seen, _, _ = cost(message_frame(of(0)))
-    assert (debited, seen.rows, seen.diverted) == (0, [], [])
+    assert (debited, seen.rows, seen.dead_letters) == (0, [], [])
     assert seen.spans == [Span(LOG, Position(-1, -1), Position(12, 0), 0)]
 
 
@@ -180,13 +180,13 @@ def test_a_marker_costs_and_is_covered_but_is_no_row(ordered: bool) -> None:
 )
 def test_entries_for_somebody_else_cost_and_wait(metadata: pb.MessageMetadata, reason: str) -> None:
     debited, seen, to, slots = cost(message_frame(body([Record(value=b"a")] * 3, metadata)))
-    assert (debited, seen.rows, seen.spans, seen.diverted) == (3, [], [], [])
+    assert (debited, seen.rows, seen.spans, seen.dead_letters) == (3, [], [], [])
     (cold,) = seen.cold
     assert (cold.reason, cold.permits) == (reason, 3)
-    # Until it is diverted it is not covered.
-    to.divert(cold)
+    # Until it is a dead letter it is not covered.
+    to.keep_dead_letter(cold)
     late = feed(to, b"")
-    assert [(letter.position, letter.rows) for letter in late.diverted] == [(Position(12, 0), 3)]
+    assert [(letter.position, letter.rows) for letter in late.dead_letters] == [(Position(12, 0), 3)]
     assert [span.end for span in late.spans] == [Position(12, 0)]
     assert slots.debited(CONSUMER) == 3
 
@@ -220,15 +220,15 @@ def damage(payload: bytes) -> bytes:
 def test_a_checksum_failure_costs_what_the_command_says(options: dict[str, object], expected: int) -> None:
     debited, seen, _, _ = cost(message_frame(damage(of(5)), **options))  # type: ignore[arg-type]
     assert debited == expected
-    assert [letter.reason.partition(":")[0] for letter in seen.diverted] == ["ChecksumMismatch"]
-    assert [letter.rows for letter in seen.diverted] == [expected]
+    assert [letter.reason.partition(":")[0] for letter in seen.dead_letters] == ["ChecksumMismatch"]
+    assert [letter.rows for letter in seen.dead_letters] == [expected]
 
 
 def test_a_sound_batch_that_cannot_be_decoded_costs_its_messages() -> None:
     # A claim of one byte more, under a good checksum.
     debited, seen, _, _ = cost(message_frame(resealed(packed(7), lambda m: setattr(m, "uncompressed_size", 99))))
     assert debited == 7
-    assert [letter.rows for letter in seen.diverted] == [7]
+    assert [letter.rows for letter in seen.dead_letters] == [7]
 
 
 def overlong(entry: bytes) -> bytes:
@@ -249,14 +249,14 @@ KINDS = {
 def test_the_kind_of_damage_says_whether_permits_were_counted(kind: Damage) -> None:
     entry, uncounted = KINDS[kind]
     _, seen, _, slots = cost(message_frame(entry))
-    assert [letter.damage for letter in seen.diverted] == [kind]
+    assert [letter.damage for letter in seen.dead_letters] == [kind]
     assert slots.uncounted(CONSUMER) == uncounted
 
 
 @pytest.mark.parametrize("more", [{"permits": 5}, {"ack_set": words({0, 1})}], ids=["stated", "ack set"])
 def test_the_command_counts_the_permits_of_a_damaged_entry(more: dict[str, Any]) -> None:
     _, seen, _, slots = cost(message_frame(damage(of(5)), **more))
-    assert len(seen.diverted) == 1
+    assert len(seen.dead_letters) == 1
     assert not slots.uncounted(CONSUMER)
 
 
@@ -274,11 +274,11 @@ def test_permits_of_a_damaged_or_too_large_entry_are_uncounted_whatever_becomes_
         assert not slots.uncounted(CONSUMER)
 
 
-def test_a_damaged_entry_that_has_landed_is_cut_not_diverted() -> None:
+def test_a_damaged_entry_that_has_landed_is_deduplicated_and_no_dead_letter() -> None:
     to, slots = scanner()
     slots.set_landed(CONSUMER, Position(12, 5))
     seen = feed(to, message_frame(damage(of(5)), entry=5))
-    assert (seen.rows, seen.diverted) == ([], [])
+    assert (seen.rows, seen.dead_letters) == ([], [])
     assert slots.take_cut_landed(CONSUMER) == [(12, 5, 5)]
 
 
@@ -294,7 +294,7 @@ def test_message_permits_that_agree() -> None:
 @pytest.mark.parametrize(("permits", "expected"), [(0, 5), (4, 4), (6, 6), (0xFFFFFFFF, 0xFFFFFFFF)])
 def test_the_broker_is_believed_about_what_it_has_debited(permits: int, expected: int) -> None:
     debited, seen, _, slots = cost(message_frame(of(5), permits=permits))
-    assert (debited, len(seen.rows), seen.diverted) == (expected, 5, [])
+    assert (debited, len(seen.rows), seen.dead_letters) == (expected, 5, [])
     assert slots.uncounted(CONSUMER) == (expected != 5)  # its own count is asked for once it is silent
 
 

@@ -378,7 +378,7 @@ def test_damaged_entries_stop_the_scan_when_the_caller_wants_that() -> None:
     frame = bytearray(golden.load("pulsar_e06_message"))
     frame[-1] ^= 1
     seen = feed(to, bytes(frame))
-    assert (seen.rows, seen.diverted, seen.spans) == ([], [], [])
+    assert (seen.rows, seen.dead_letters, seen.spans) == ([], [], [])
     (cold,) = seen.cold
     assert (cold.consumer_id, cold.log, cold.ledger, cold.entry) == (CONSUMER, LOG, 12, 34)
     assert (cold.reason, cold.permits, cold.redelivery_count) == ("ChecksumMismatch", 1, 0)

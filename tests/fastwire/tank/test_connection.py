@@ -181,7 +181,7 @@ def test_corrupt_bundles_and_full_chunks_are_events_in_order() -> None:
     assert [type(event) for event in events] == [CorruptFound, FetchDone]
     chunk = wire.connection.take_chunk()
     assert chunk is not None
-    assert len(chunk.diverted) == 1
+    assert len(chunk.dead_letters) == 1
     assert ChunkReady not in map(type, events)
 
 

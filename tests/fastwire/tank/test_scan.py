@@ -99,7 +99,7 @@ def test_mutated_answers_give_rows_letters_or_protocol_errors() -> None:
         except ProtocolError:
             outcomes["errors"] += 1
         outcomes["rows"] += bool(one.rows)
-        outcomes["letters"] += bool(one.letters)
+        outcomes["letters"] += bool(one.dead_letters)
         outcomes["corrupt"] += bool(one.corrupt)
         for key, index in one.index.items():
             position = one.slots.position(index).a
@@ -162,7 +162,7 @@ def test_any_bundle(written: list[Message], compress: bool, gaps: list[int], spa
         (message.sequence, message.value, message.key) for message in wanted
     ]
     assert [row["timestamp"].timestamp() for row in rows] == [message.timestamp / 1000 for message in wanted]
-    assert one.letters == []
+    assert one.dead_letters == []
     assert one.slots.position(0).a == max(numbered[-1].sequence + 1, 7 + drop)
     bytewise = reading(7 + drop)
     assert bytewise.read(answer(chunk_of(bundle), base=7), range(1, 40)) == rows
@@ -230,7 +230,7 @@ def test_bundles_below_the_position_are_not_decompressed() -> None:
     one = reading(3)
     rows = one.read(answer(chunk_of(below, encode_values([b"a"], T))))
     assert [row["offset"] for row in rows] == [3]
-    assert one.letters == []
+    assert one.dead_letters == []
 
 
 def test_messages_after_the_high_watermark_are_read_later() -> None:
@@ -287,7 +287,7 @@ def damaged(bundle: bytes, reason: Damage, *, base: int = 1, rows_after: int = 2
     sound = encode_values([b"sound"] * 2, T)
     one = reading()
     rows = one.read(answer(chunk_of(bundle, sound), base=base))
-    (letter,) = one.letters
+    (letter,) = one.dead_letters
     assert (letter.damage, letter.payload, letter.start) == (reason, bundle, Position(1, 0))
     assert [row["value"] for row in rows] == [b"sound"] * rows_after
     assert rows[0]["offset"] == letter.position.a
@@ -345,12 +345,12 @@ def test_bombs_stay_within_the_budget() -> None:
     bomb = b"\x01" + encode_varint(6 << 20) + block
     one = reading(pool=pool)
     one.read(answer(chunk_of(bomb)))
-    (letter,) = one.letters
+    (letter,) = one.dead_letters
     assert letter.damage == Damage.TOO_LARGE
     large = b"\x05" + encode_varint(20 << 20) + bytes(1 << 20)
     one = reading(pool=pool)
     one.read(answer(chunk_of(large)))
-    (letter,) = one.letters
+    (letter,) = one.dead_letters
     assert letter.damage == Damage.TOO_LARGE
     assert pool.peak <= 1 << 27
 
@@ -380,12 +380,12 @@ def test_a_bundle_that_is_larger_than_the_buffer_may_be_detaches_its_partition()
     ],
     ids=["six bytes", "no u32", "no count", "cut count", "empty", "no base", "sequence of 2^64", "cut header"],
 )
-@pytest.mark.parametrize("on_corrupt", ["divert", "stop"])
+@pytest.mark.parametrize("on_corrupt", ["dead_letter", "stop"])
 def test_bundles_without_sequences_detach_their_partition(chunk: bytes, status: int, on_corrupt: str) -> None:
     one = reading(on_corrupt=on_corrupt)
     assert one.read(answer(chunk, status=status)) == []
     assert [corrupt.position for corrupt in one.corrupt] == [Position(1, 0)]
-    assert one.letters == []
+    assert one.dead_letters == []
     assert one.slots.session(0) == 0
     assert len(one.fetched) == 1
     one.slots.attach(0, Position(1, 0), 1)
@@ -556,7 +556,7 @@ def test_a_message_that_a_compaction_has_removed_is_not_compared() -> None:
 def test_a_damaged_bundle_that_has_landed_becomes_no_dead_letter_again() -> None:
     damaged = b"\x09" + b"\xff" * 30  # two messages, and no snappy
     one = looking_back(1, damaged, encode_values([b"a"], T), base=4)
-    assert (one.corrupt, one.letters, [row["offset"] for row in one.rows]) == ([], [], [6])
+    assert (one.corrupt, one.dead_letters, [row["offset"] for row in one.rows]) == ([], [], [6])
 
 
 def test_a_span_that_ends_within_a_bundle_is_known_by_its_own_last_message() -> None:

@@ -127,7 +127,7 @@ def test_consume_answers(name: str) -> None:
     asked = asked_by(said)
     reading = Reading(asked)
     rows = reading.read(response(name))
-    assert reading.letters == []
+    assert reading.dead_letters == []
     assert reading.corrupt == []
     (fetched,) = reading.fetched
     assert fetched.request_id == said["expected"]["request_id"]
@@ -166,7 +166,7 @@ PLACES = {"bad_snappy_body": ("snappy", 0), "bad_codec": ("orders", 0), "bad_mes
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("on_corrupt", ["divert", "stop"])
+@pytest.mark.parametrize("on_corrupt", ["dead_letter", "stop"])
 def test_bad_answers(name: str, on_corrupt: str) -> None:
     frame = response(name)
     if name in FRAMING:
@@ -175,10 +175,10 @@ def test_bad_answers(name: str, on_corrupt: str) -> None:
         return
     reading = Reading({PLACES[name]: 0}, on_corrupt=on_corrupt)
     rows = reading.read(frame)
-    assert len(reading.letters) + len(reading.corrupt) == 1
+    assert len(reading.dead_letters) + len(reading.corrupt) == 1
     assert bool(reading.corrupt) == (on_corrupt == "stop")
-    if reading.letters:
-        letter = reading.letters[0]
+    if reading.dead_letters:
+        letter = reading.dead_letters[0]
         assert not [row for row in rows if letter.start.a <= row["offset"] < letter.position.a]
         assert reading.slots.position(0) == reading.spans[-1].end
         assert letter.damage in letter.reason

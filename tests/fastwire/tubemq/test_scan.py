@@ -152,7 +152,7 @@ def test_each_truncation_of_the_content_is_a_protocol_error(size: int) -> None:
 
 
 @given(st.data())
-def test_a_mutation_is_read_or_diverted_or_a_protocol_error(data: st.DataObject) -> None:
+def test_a_mutation_is_read_or_a_dead_letter_or_a_protocol_error(data: st.DataObject) -> None:
     content = bytearray(GOLDEN["e05_response"].content)
     for at in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
         content[at] = data.draw(st.integers(0, 255))
@@ -161,7 +161,7 @@ def test_a_mutation_is_read_or_diverted_or_a_protocol_error(data: st.DataObject)
         bed.get(encode_frame(6, bytes(content), block_bytes=data.draw(st.integers(1, 200))))
     except ProtocolError:
         return
-    taken = len(bed.values()) + len(bed.letters)
+    taken = len(bed.values()) + len(bed.dead_letters)
     assert taken <= 127
     assert bed.position.b == taken
 
@@ -527,7 +527,7 @@ def test_a_damaged_message_is_a_dead_letter(broken: pb.TransferedMessage, damage
     bed = Bed()
     bed.get(response([message(b"a"), broken, message(b"b")]))
     assert bed.values() == [b"a", b"b"]
-    (letter,) = bed.letters
+    (letter,) = bed.dead_letters
     assert (letter.damage, letter.start, letter.position) == (damage, Position(0, 1), Position(0, 2))
     assert letter.payload == broken.SerializeToString()
     assert bed.scanner.damaged == 1
@@ -541,7 +541,7 @@ def test_a_message_without_a_required_field_is_a_dead_letter() -> None:
     bed = Bed()
     bed.get(encode_frame(1, body.replace(flag, flag[:-2] + b"\x28\x00")))
     assert bed.values() == [b"a"]
-    assert [letter.damage for letter in bed.letters] == [Damage.MESSAGE]
+    assert [letter.damage for letter in bed.dead_letters] == [Damage.MESSAGE]
 
 
 @pytest.mark.parametrize(("broken", "damage"), DAMAGED[:3:2])

@@ -32,14 +32,14 @@ def give(codec: int, stored: bytes, size: int, pool: Pool | None = None) -> Seen
     to, slots = scanner(pool)
     seen = feed(to, frame(codec, stored, size))
     assert slots.debited(CONSUMER) == 1
-    assert len(seen.rows) + len(seen.diverted) == 1
+    assert len(seen.rows) + len(seen.dead_letters) == 1
     return seen
 
 
 def reason(codec: int, stored: bytes, size: int) -> str:
     seen = give(codec, stored, size)
     assert seen.rows == []
-    return seen.diverted[0].reason
+    return seen.dead_letters[0].reason
 
 
 # The same eight bytes as each official writer stores them (Pulsar 28).
@@ -143,7 +143,7 @@ def test_every_truncation(codec: Compression, value: bytes) -> None:
             assert codec is Compression.ZLIB and cut >= len(stored) - 5
             assert seen.rows[0]["value"] == value
         else:
-            assert len(seen.diverted) == 1
+            assert len(seen.dead_letters) == 1
         slots.void_staged(CONSUMER)
 
 
@@ -176,10 +176,10 @@ def test_an_entry_becomes_an_eighth_of_the_budget_at_most(codec: Compression) ->
         stored = compress(codec, bytes(size))
         seen = feed(to, frame(codec, stored, size, entry=size))
         assert len(seen.rows) == rows, size
-    assert seen.diverted[0].damage is Damage.TOO_LARGE
-    assert f"decompresses to {size} bytes, and one entry may to {8 * MIB}" in seen.diverted[0].reason
-    assert "daemon.memory" in seen.diverted[0].reason
-    seen.diverted.clear()
+    assert seen.dead_letters[0].damage is Damage.TOO_LARGE
+    assert f"decompresses to {size} bytes, and one entry may to {8 * MIB}" in seen.dead_letters[0].reason
+    assert "daemon.memory" in seen.dead_letters[0].reason
+    seen.dead_letters.clear()
     to.drop_chunk()
     assert pool.used == idle
 
@@ -191,7 +191,7 @@ def test_a_size_that_the_stored_bytes_cannot_become(codec: Compression) -> None:
     before = pool.peak
     seen = feed(to, frame(codec, compress(codec, b"x" * 20), 100 * MIB))
     assert seen.rows == []
-    assert seen.diverted[0].reason.startswith("UncompressedSizeCorruption: announces 104857600 bytes")
+    assert seen.dead_letters[0].reason.startswith("UncompressedSizeCorruption: announces 104857600 bytes")
     assert pool.peak < before + MIB
 
 
@@ -271,7 +271,7 @@ def test_the_checksum_covers_everything_behind_it() -> None:
             bad = bytearray(good)
             bad[place] ^= bit
             seen = feed(to, bytes(bad))
-            assert (seen.rows, [letter.reason[:16] for letter in seen.diverted]) == ([], ["ChecksumMismatch"])
+            assert (seen.rows, [letter.reason[:16] for letter in seen.dead_letters]) == ([], ["ChecksumMismatch"])
             slots.void_staged(CONSUMER)
 
 
@@ -285,7 +285,7 @@ def test_sums_of_all_sizes_are_the_packages_sums() -> None:
         good = crc32c(covered)
         for sum_, rows in ((good, 1), (good ^ 1 << rng.randrange(32), 0)):
             seen = feed(to, message_frame(b"\x0e\x01" + sum_.to_bytes(4, "big") + covered))
-            assert (len(seen.rows), len(seen.diverted)) == (rows, 1 - rows), size
+            assert (len(seen.rows), len(seen.dead_letters)) == (rows, 1 - rows), size
             slots.void_staged(CONSUMER)
 
 
@@ -297,10 +297,10 @@ def test_broker_entry_metadata_is_not_covered() -> None:
         assert len(feed(to, frame).rows) == 1
     bad = message_frame(b"\x0e\x02\x00\x00\x00\x00" + entry.body[:-1] + b"\x00")
     to, _ = scanner()
-    assert feed(to, bad).diverted[0].reason.startswith("ChecksumMismatch")
+    assert feed(to, bad).dead_letters[0].reason.startswith("ChecksumMismatch")
     beyond = message_frame(b"\x0e\x02\x7f\xff\xff\xff" + entry.body)
     to, _ = scanner()
-    assert feed(to, beyond).diverted[0].reason.startswith("MetadataError: broker entry metadata of 2147483647")
+    assert feed(to, beyond).dead_letters[0].reason.startswith("MetadataError: broker entry metadata of 2147483647")
 
 
 def test_no_checksum_is_legal() -> None:

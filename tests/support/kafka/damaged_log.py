@@ -82,7 +82,7 @@ class Drawn:
         self.batches[which] = first, end, bytes(changed)
         self.harmed.setdefault(which, set()).add(at)
 
-    def read(self, *, on_corrupt: str = "divert") -> Reading:
+    def read(self, *, on_corrupt: str = "dead_letter") -> Reading:
         """Read the log to its end, by answers that end anywhere, some of them after a restart."""
         chance = self.chance
         log = IndexedLog(self.batches, chance.randint(1, 8)) if self.believing else StoredLog(self.batches)
@@ -109,7 +109,7 @@ def audit(drawn: Drawn, reading: Reading) -> Counter[str]:
     """Compare what was read with the log that was written: nothing is lost, moved or read twice in silence."""
     rows = [(row["offset"], row["value"]) for row in reading.rows]
     end = reading.slots.position(0).a
-    kept = Counter(letter.payload for letter in reading.letters)
+    kept = Counter(letter.payload for letter in reading.dead_letters)
     # Where nothing but a hole is around it, a first offset that lies cannot be told from one that does not.
     hidden = {which for which, bytes_ in drawn.harmed.items() if bytes_ <= {*EPOCH}}
     for which, (first, behind, body) in enumerate(drawn.batches):
@@ -140,7 +140,7 @@ def audit(drawn: Drawn, reading: Reading) -> Counter[str]:
     return Counter(
         {
             "rows": len(rows),
-            "letters": len(reading.letters),
+            "letters": len(reading.dead_letters),
             "stops": len(reading.corrupt),
             "sound letters": kept[b"sound batch kept as a dead letter"],
         }

@@ -59,7 +59,7 @@ class Reading:
         offset: int = 0,
         committed: bool = False,
         version: int = 12,
-        on_corrupt: str = "divert",
+        on_corrupt: str = "dead_letter",
         topic_id: bytes = bytes(16),
         columns: frozenset[str] | None = None,
         pool: Pool | None = None,
@@ -68,7 +68,7 @@ class Reading:
         self.scanner = Scanner(self.slots, pool or Pool(1 << 28), on_corrupt=on_corrupt, columns=columns)
         self.rows: list[Row] = []
         self.spans: list[Span] = []
-        self.letters: list[Any] = []
+        self.dead_letters: list[Any] = []
         self.unfit_times = 0
         self.fetched: list[Fetched] = []
         self.corrupt: list[CorruptBatch] = []
@@ -130,7 +130,7 @@ class Reading:
             self.rows += rows_with_times(batch)
             self.unfit_times += chunk.unfit_times
         self.spans += chunk.spans()
-        self.letters += chunk.diverted
+        self.dead_letters += chunk.dead_letters
 
     def read(self, data: bytes, cuts: Iterable[int] = ()) -> list[Row]:
         """All rows of one Fetch response."""

@@ -25,4 +25,4 @@ def reading(
 def assert_once(pipe: KafkaPipe, rows: int) -> None:
     assert pipe.once()
     assert pipe.rows == len(pipe.values) == rows
-    assert pipe.letters == []
+    assert pipe.dead_letters == []

@@ -54,7 +54,7 @@ class Desk:
     """A scanner with its completion, one ordered (or shared) consumer, and everything that came out."""
 
     ordered: bool = True
-    divert: bool = True
+    keeps_corrupt: bool = True
     keys: dict[str, bytes] = field(default_factory=lambda: {"alice": ALICE.private})
     on_failure: Any = "fail"
     most_open: int = 1000
@@ -63,13 +63,16 @@ class Desk:
     def __post_init__(self) -> None:
         self.pool = Pool(self.memory)
         self.scanner, self.slots = scanner(
-            self.pool, ordered=self.ordered, on_corrupt="divert" if self.divert else "stop", buffer_bytes=1 << 16
+            self.pool,
+            ordered=self.ordered,
+            on_corrupt="dead_letter" if self.keeps_corrupt else "stop",
+            buffer_bytes=1 << 16,
         )
         self.idle = self.pool.used
         self.assembly = Assembly(self.pool, most_open=self.most_open)
         self.completion = Completion(
             self.assembly,
-            divert=self.divert,
+            keeps_corrupt=self.keeps_corrupt,
             decryptor=decryptor(*self.keys.items()),
             on_failure=self.on_failure,
         )
@@ -106,10 +109,10 @@ class Desk:
         self.hand_on()
         return self.seen.rows
 
-    def letters(self) -> dict[int, str]:
+    def dead_letters(self) -> dict[int, str]:
         """Dead letters by their entry, with the reason."""
         self.hand_on()
-        return {letter.position.b: letter.reason for letter in self.seen.diverted}
+        return {letter.position.b: letter.reason for letter in self.seen.dead_letters}
 
     def spans(self) -> list[Span]:
         """Return the Coverage that a commit now would record."""

@@ -28,10 +28,10 @@ class Wire:
         self.slots = SlotTable([Log("pulsar", "c", TOPIC, "-1", "0")])
         self.slots.add(CONSUMER, 0, ordered=True)
         self.slots.attach(CONSUMER, 1)
-        divert = options.pop("divert", True)
+        keeps_corrupt = options.pop("keeps_corrupt", True)
         pool = options.pop("pool", None) or Pool(1 << 28)
-        self.scanner = Scanner(self.slots, pool, 1, on_corrupt="divert" if divert else "stop")
-        completion = Completion(Assembly(pool), divert=divert)
+        self.scanner = Scanner(self.slots, pool, 1, on_corrupt="dead_letter" if keeps_corrupt else "stop")
+        completion = Completion(Assembly(pool), keeps_corrupt=keeps_corrupt)
         self.connection = Connection(self.scanner, completion, client_version="fw-0.1", **options)
         self.now = 1000.0
 

@@ -120,7 +120,7 @@ class Seen:
     rows: list[Row] = field(default_factory=list)
     commands: list[bytes] = field(default_factory=list)
     cold: list[ColdEntry] = field(default_factory=list)
-    diverted: list[DeadLetter] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     runs: list[tuple[int, int, int]] = field(default_factory=list)
     chunk_rows: list[int] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Seen:
         if chunk is None:
             return
         self.rows += rows_of(chunk, validate)
-        self.diverted += chunk.diverted
+        self.dead_letters += chunk.dead_letters
         self.spans += chunk.spans()
         self.runs += chunk.runs()
         self.chunk_rows.append(chunk.rows)

@@ -77,7 +77,7 @@ class Reading:
         self,
         asked: Mapping[tuple[str, int], int],
         *,
-        on_corrupt: str = "divert",
+        on_corrupt: str = "dead_letter",
         columns: frozenset[str] | None = None,
         pool: Pool | None = None,
         buffer_bytes: int = 1 << 20,
@@ -88,7 +88,7 @@ class Reading:
         )
         self.rows: list[Row] = []
         self.spans: list[Span] = []
-        self.letters: list[Any] = []
+        self.dead_letters: list[Any] = []
         self.unfit_times = 0
         self.fetched: list[Fetched] = []
         self.corrupt: list[CorruptBundle] = []
@@ -153,7 +153,7 @@ class Reading:
             self.rows += rows_with_times(batch)
             self.unfit_times += chunk.unfit_times
         self.spans += chunk.spans()
-        self.letters += chunk.diverted
+        self.dead_letters += chunk.dead_letters
 
     def read(self, data: bytes, cuts: Iterable[int] = ()) -> list[Row]:
         """All rows of one consume answer."""

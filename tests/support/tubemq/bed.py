@@ -36,7 +36,7 @@ class Bed:
         self.scanner = Scanner(self.slots, self.pool, buffer_bytes=1 << 16, **options)
         self.rows: list[dict[str, Any]] = []
         self.spans: list[Span] = []
-        self.letters: list[DeadLetter] = []
+        self.dead_letters: list[DeadLetter] = []
         self.fetched: list[Fetched] = []
         self.responses: list[tuple[int, bytes]] = []
         self.corrupt: list[CorruptMessage] = []
@@ -80,7 +80,7 @@ class Bed:
         chunk = self.scanner.take_chunk()
         if chunk is not None:
             self.spans += chunk.spans()
-            self.letters += chunk.diverted
+            self.dead_letters += chunk.dead_letters
             if chunk.rows:
                 self.rows += pa.record_batch(chunk).to_pylist()
             chunk.release()

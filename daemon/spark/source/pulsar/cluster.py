@@ -170,7 +170,7 @@ class Attached:
 
     def on_rejected(self, event: EntryRejected) -> None:
         """Put aside what cannot be decoded."""
-        self.link.scanner.divert(event.entry)
+        self.link.scanner.keep_dead_letter(event.entry)
 
     def on_link_lost(self, reason: str) -> None:
         """No receipt will come."""

@@ -272,7 +272,7 @@ class PulsarBroker(BrokerBase[RangeCluster]):
 
     def _look(self, chunk: Chunk) -> Iterator[_First]:
         """The entries of ``chunk``; one that cannot be decoded has no time of its own."""
-        found = [_First(letter.position, -1) for letter in chunk.diverted]
+        found = [_First(letter.position, -1) for letter in chunk.dead_letters]
         if chunk.rows:
             batch = pa.record_batch(chunk)
             place, times = place_of(batch), batch.column("timestamp").cast(pa.int64())

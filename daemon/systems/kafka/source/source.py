@@ -171,7 +171,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         self._throttling.throttled(str(link), seconds, link.throttled_s, self._loop.time())
 
     def on_corrupt(self, batch: CorruptBatch) -> None:
-        """Stop the log of a batch that cannot be decoded and may not be diverted."""
+        """Stop the log of a batch that cannot be decoded and may not become a dead letter."""
         partition = self.partitions[batch.index]
         at = POSITIONS.format(batch.position)
         self._stop(partition, f"the batch at {at} cannot be decoded ({batch.reason}: {batch.detail})")

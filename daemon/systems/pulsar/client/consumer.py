@@ -94,7 +94,7 @@ class Consumer(Intake):
         self._timeouts = Deadlines(TIMEOUT_TICK_S)
         self._moves = 0  # the count of seeks
         self._moving = asyncio.Lock()
-        self._letters = None if policy is None else DeadLetters(settings, policy, subscription, encrypt=encrypt)
+        self._dead_letters = None if policy is None else DeadLetters(settings, policy, subscription, encrypt=encrypt)
         self._burying: set[Element] = set()  # being published as dead letters
         self._joined: set[Element] = set()  # the last parts of chunked messages that were not taken yet
         self.cluster.completion.on_whole = self._on_whole
@@ -112,7 +112,7 @@ class Consumer(Intake):
 
     async def receive(self) -> Delivery | None:
         """Return the next chunk, waiting for it; None if none can follow: closed, or every topic has ended."""
-        while (chunk := await self.take()) is not None and not chunk.rows and not chunk.diverted:
+        while (chunk := await self.take()) is not None and not chunk.rows and not chunk.dead_letters:
             for number, runs in self._runs(chunk).items():
                 self.members[number].acknowledge(runs)  # markers, and entries that compaction has emptied
         if chunk is None:
@@ -324,29 +324,31 @@ class Consumer(Intake):
 
     def added(self, member: Member) -> None:
         """See ``Intake.added``."""
-        if self._letters is not None:
-            self.slots.limit_redeliveries(member.number, self._letters.policy.most_redeliveries)
+        if self._dead_letters is not None:
+            self.slots.limit_redeliveries(member.number, self._dead_letters.policy.most_redeliveries)
 
     def admit(self, chunk: Chunk) -> bool:
         """See ``Intake.admit``: entries that were redelivered too often become dead letters."""
-        if self._letters is not None:
-            for letter in tuple(chunk.diverted):
+        if self._dead_letters is not None:
+            for letter in tuple(chunk.dead_letters):
                 if letter.damage is Damage.REDELIVERED:
-                    chunk.diverted.remove(letter)
-                    self._bury(self._letters, letter)
+                    chunk.dead_letters.remove(letter)
+                    self._bury(self._dead_letters, letter)
         return True
 
-    def _bury(self, letters: DeadLetters, letter: DeadLetter) -> None:
+    def _bury(self, dead_letters: DeadLetters, letter: DeadLetter) -> None:
         member = self.member_of(letter)
         place = letter.position.a, letter.position.b
         self._joined.discard((member.number, *place))
         runs = [(ledger, entry, entry) for ledger, entry in member.parts.get(place, (place,))]
         self._burying.update((member.number, *run[:2]) for run in runs)
-        self.run(self._publish(letters, letter, member, runs), f"dead letter {letter.position}")
+        self.run(self._publish(dead_letters, letter, member, runs), f"dead letter {letter.position}")
 
-    async def _publish(self, letters: DeadLetters, letter: DeadLetter, member: Member, runs: Sequence[Run]) -> None:
+    async def _publish(
+        self, dead_letters: DeadLetters, letter: DeadLetter, member: Member, runs: Sequence[Run]
+    ) -> None:
         try:
-            await letters.bury(letter, self._source_of(member))
+            await dead_letters.bury(letter, self._source_of(member))
         except FastwireError as exc:
             log.warning("a dead letter could not be stored, trying again", topic=str(member.topic), error=str(exc))
             self._nacked.add(member.number, runs, self._loop.time() + UNSTORED_S)
@@ -360,8 +362,8 @@ class Consumer(Intake):
 
     async def try_again(self, delivery: Delivery, rows: Rows, delay_s: float) -> None:
         """See ``Delivery.retry``."""
-        letters = self._letters
-        if letters is None or not letters.policy.retry:
+        dead_letters = self._dead_letters
+        if dead_letters is None or not dead_letters.policy.retry:
             raise ValueError("there is no retry topic: set dead_letters=DeadLetterPolicy(retry=True)")
         self._need(delivery)
         places = [row for first, end in ranges(delivery.rows, rows) for row in range(first, end)]
@@ -371,13 +373,13 @@ class Consumer(Intake):
             origin = record, delivery.message_id(row), str(member.topic.base)
             by_source.setdefault(self._source_of(member), []).append(origin)
         for source, records in by_source.items():
-            await letters.retry(records, source, delay_s)
+            await dead_letters.retry(records, source, delay_s)
         await self.acknowledge(delivery, rows)
 
     async def _close(self) -> None:
         await super()._close()
-        if self._letters is not None:
-            await self._letters.close()
+        if self._dead_letters is not None:
+            await self._dead_letters.close()
 
     # --- seeking
 

@@ -36,7 +36,7 @@ class Delivery:
 
     It has the Arrow C data interface (``pyarrow.record_batch(delivery)``) without a copy; the memory lives as long as
     the delivery or any Arrow object made from it, also after its consumer is closed. Its records come from any of the
-    subscription's partitions, in the broker's order within each. ``diverted`` are entries that could not be decoded;
+    subscription's partitions, in the broker's order within each. ``dead_letters`` are entries that cannot be decoded;
     acknowledging the whole chunk acknowledges them, too.
 
     Rows are given as a number, a slice, or several numbers. The rows of one batch are one entry for the broker: it
@@ -80,9 +80,9 @@ class Delivery:
         return self._chunk.nbytes
 
     @property
-    def diverted(self) -> list[DeadLetter]:
+    def dead_letters(self) -> list[DeadLetter]:
         """Entries that could not be decoded."""
-        return self._chunk.diverted
+        return self._chunk.dead_letters
 
     def spans(self) -> list[Span]:
         """Return the spans of positions that the chunk covers, by partition."""

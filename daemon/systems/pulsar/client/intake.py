@@ -376,7 +376,7 @@ class Intake:
             finally:
                 self._takers -= 1
         chunk = self._queue.popleft()
-        self._bytes -= chunk.nbytes + chunk.diverted_bytes
+        self._bytes -= chunk.nbytes + chunk.dead_letter_bytes
         self._steer()
         return chunk
 
@@ -454,7 +454,7 @@ class Intake:
             chunk.release()
             return
         self._queue.append(chunk)
-        self._bytes += chunk.nbytes + chunk.diverted_bytes
+        self._bytes += chunk.nbytes + chunk.dead_letter_bytes
         self._arrived.set()
         if not self._full and self._bytes >= QUEUE_BYTES:
             self._steer()

@@ -163,7 +163,7 @@ class Member(RoutedConsumer):
 
     def on_rejected(self, event: EntryRejected) -> None:
         """Fail the host, unless the entry stands in its chunk as a dead letter."""
-        if event.diverted:
+        if event.is_dead_letter:
             return
         entry = event.entry
         if entry.reason is Damage.DECRYPTION:
@@ -171,7 +171,7 @@ class Member(RoutedConsumer):
         elif entry.reason is Damage.FRAME:
             what, cure = "received", ""
         else:
-            what, cure = "decoded", '; set on_corrupt = "divert" to keep it as a dead letter and continue'
+            what, cure = "decoded", '; set on_corrupt = "dead_letter" to keep it as a dead letter and continue'
         where = POSITIONS.format(entry.position)
         text = f"entry {where} of {self.topic} cannot be {what} ({entry.detail}){cure}"
         self._host.fail(CorruptEntryError(entry.reason, text))

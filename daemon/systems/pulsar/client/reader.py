@@ -109,7 +109,7 @@ class Reader(Intake):
     async def receive(self) -> Chunk | None:
         """Return the next chunk, waiting for it; None if none can follow: closed, or every topic has ended."""
         while (chunk := await self._next()) is not None:
-            if chunk.rows or chunk.diverted:
+            if chunk.rows or chunk.dead_letters:
                 return chunk
         return None
 
@@ -133,7 +133,7 @@ class Reader(Intake):
                 chunk = await self._next()
                 if chunk is None:
                     return
-                if chunk.rows or chunk.diverted:
+                if chunk.rows or chunk.dead_letters:
                     yield chunk
         finally:
             self._until = {}

@@ -129,7 +129,7 @@ class Partition(StagedPartition, RoutedConsumer):
         """See ``ConsumerEvents.on_rejected``."""
         entry = event.entry
         where = POSITIONS.format(entry.position)
-        if event.diverted:
+        if event.is_dead_letter:
             log.warning("entry is a dead letter", topic=str(self.log), position=where, reason=entry.reason)
             return
         if entry.reason is Damage.DECRYPTION:
@@ -143,7 +143,7 @@ class Partition(StagedPartition, RoutedConsumer):
         elif entry.reason is Damage.FRAME:
             what, cure = "received", ""
         else:
-            what, cure = "decoded", '; on_corrupt = "divert" would keep it as a dead letter and go on'
+            what, cure = "decoded", '; on_corrupt = "dead_letter" would keep it as a dead letter and go on'
         self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}){cure}"))
 
     def on_late(self, entry: Position) -> None:
@@ -484,7 +484,7 @@ class Partition(StagedPartition, RoutedConsumer):
         self.give_up(held.landed(self.consumer.consumer_id, lambda position: coverage.covers(self.log, position)))
 
     def give_up(self, torn: Sequence[Torn]) -> None:
-        """Divert parts of chunked messages that can never be completed."""
+        """Make dead letters of parts of chunked messages that can never be completed."""
         if torn and self.link is not None:
             self.link.give_up(torn)
 

@@ -141,7 +141,7 @@ class TankSource(PullSource[Cluster, Link, Partition]):
     # --- what links tell
 
     def on_corrupt(self, bundle: CorruptBundle) -> None:
-        """Stop the log of a bundle that cannot be decoded and may not be diverted."""
+        """Stop the log of a bundle that cannot be decoded and may not become a dead letter."""
         partition = self.partitions[bundle.index]
         at = POSITIONS.format(bundle.position)
         if bundle.replaced:

@@ -540,7 +540,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._again(partition, error)
 
     def on_corrupt(self, message: CorruptMessage) -> None:
-        """Stop the log of a message that cannot be decoded and may not be diverted."""
+        """Stop the log of a message that cannot be decoded and may not become a dead letter."""
         at = POSITIONS.format(message.position)
         self._stop(
             self.partitions[message.index],

@@ -54,7 +54,7 @@ def content(peer: Peer, sequence: int = 0) -> list[tuple[int, bytes]]:
 
 
 def rows(one: Reading) -> list[tuple[int, bytes]]:
-    assert one.letters == []
+    assert one.dead_letters == []
     assert one.corrupt == []
     return [(row["offset"], row["value"]) for row in one.rows]
 

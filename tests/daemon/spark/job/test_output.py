@@ -24,7 +24,7 @@ from fastwire_daemon.runtime.errors import (
     SinkFailedError,
 )
 from fastwire_daemon.spark.job.checkpoint import split_path
-from fastwire_daemon.spark.job.output import DatasetOutput, _Quarantine, _Table
+from fastwire_daemon.spark.job.output import DatasetOutput, _DeadLetterTable, _Table
 from fastwire_daemon.spark.job.plan import split_of
 from fastwire_daemon.spark.job.planned import Planned, PlannedBatches
 from fastwire_daemon.spark.job.split import BAD
@@ -41,7 +41,7 @@ PLAIN = DatasetOptions(
 )
 # As versions wrote them whose Parquet tables could get no columns.
 OLDER = replace(PLAIN, columns=("number bigint",), types=())
-LETTERS = replace(
+DEAD_LETTERS = replace(
     PLAIN,
     columns=("value", "reason"),
     types=(Column("value", "u", True), Column("reason", "u", True)),
@@ -91,11 +91,11 @@ def output(
     at: str = "",
     batches: PlannedBatches | None = None,
 ) -> DatasetOutput:
-    """The output of a job with its own quarantine and checkpoint; the table is shared. It dies at the step ``at``."""
-    folders = {"path": folder / "table", "quarantine": folder / f"{name}_bad", "checkpoint": folder / name}
+    """The output of a job with its own dead letters and checkpoint; the table is shared. It dies at the step ``at``."""
+    folders = {"path": folder / "table", "dead_letters": folder / f"{name}_bad", "checkpoint": folder / name}
     settings = SparkOutput.model_validate({key: str(path) for key, path in folders.items()})
     (folder / name).mkdir(exist_ok=True)
-    made = DatasetOutput(settings, table, LETTERS, False, split, batches=batches)
+    made = DatasetOutput(settings, table, DEAD_LETTERS, False, split, batches=batches)
 
     def reached(step: str) -> None:
         if step == at:
@@ -140,7 +140,7 @@ def test_two_queries_that_begin_on_one_empty_table(tmp_path: Path, moment: str) 
     again.close()
 
 
-def test_a_schema_that_changes_between_quarantine_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_changes_between_dead_letters_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(good: Sequence[int], bad: Sequence[str], split: str, batch: int = 0) -> None:
         made = output(tmp_path, split=split)
         try:
@@ -149,7 +149,7 @@ def test_a_schema_that_changes_between_quarantine_and_table(tmp_path: Path, monk
             made.close()
 
     with monkeypatch.context() as dying:
-        dying.setattr(_Quarantine, "commit", _Table.commit, raising=False)
+        dying.setattr(_DeadLetterTable, "commit", _Table.commit, raising=False)
         dying.setattr(_Table, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             run([1, 2, 3], ["x"], "one")
@@ -178,7 +178,7 @@ def test_what_splits_good_rows_from_bad_ones(tmp_path: Path) -> None:
 source = {{ dataset = "/landed" }}
 decode = {{ format = "json", schema = "{file}" }}
 dedupe = {{ key = ["{key}"], watermark = "1h" }}
-output = {{ path = "/table", quarantine = "/bad", checkpoint = "/checkpoint"{more} }}
+output = {{ path = "/table", dead_letters = "/bad", checkpoint = "/checkpoint"{more} }}
 """
         return split_of(parse_config(text, {}).spark["orders"])
 
@@ -355,7 +355,7 @@ def test_dead_letters_that_landed_before_their_table_are_known_by_their_position
 ) -> None:
     """Killed between the two; the checkpoint has lost the batch as well, and plans more."""
     with monkeypatch.context() as dying:
-        dying.setattr(_Quarantine, "commit", _Table.commit, raising=False)
+        dying.setattr(_DeadLetterTable, "commit", _Table.commit, raising=False)
         dying.setattr(_Table, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             write(tmp_path, 0, range(10), Ranges(10), ["x"])

@@ -37,7 +37,7 @@ def test_the_table_names_the_columns_of_unions(tmp_path: Path, format: str, *, b
     job = SparkConfig.model_validate({
         "source": {"dataset": str(tmp_path / "in")},
         "decode": {"format": "avro", "schema": str(schema)},
-        "output": {"path": str(tmp_path / "out"), "quarantine": str(tmp_path / "bad"), "format": format,
+        "output": {"path": str(tmp_path / "out"), "dead_letters": str(tmp_path / "bad"), "format": format,
                    "checkpoint": str(tmp_path / "check"), "metadata": False},
     })  # fmt: skip
     rows = Rows()

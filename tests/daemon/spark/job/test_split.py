@@ -59,7 +59,7 @@ GOOD: list[dict[str, Any]] = [
     {"number": 4, "_offset": 13, "date": date(2026, 1, 2), "hour": 3},
     {"number": 6, "_offset": 15, "date": date(2026, 1, 2), "hour": 3},
 ]
-LETTERS: list[dict[str, Any]] = [
+DEAD_LETTERS: list[dict[str, Any]] = [
     {"value": b"x", "offset": 11, "timestamp": TIMES[1], "reason": "it is x"},
     {"value": b"y", "offset": 14, "timestamp": TIMES[0], "reason": "it is y"},
 ]
@@ -91,20 +91,20 @@ def test_values_that_cannot_name_a_folder_are_bad(table: bool) -> None:
 def test_good_rows_have_the_columns_of_the_table_and_bad_ones_those_of_the_input() -> None:
     good, bad = together(split().open()(INPUT))
     assert good == GOOD
-    assert bad == LETTERS
+    assert bad == DEAD_LETTERS
 
 
 @pytest.mark.parametrize("key", [("number",), ("_offset", "number")])
 def test_a_null_in_the_key_is_bad(key: tuple[str, ...]) -> None:
     good, bad = together(split(key).open()(INPUT))
     assert good == [row for row in GOOD if row["number"] is not None]
-    assert bad == [LETTERS[0], NULL, LETTERS[1]]
+    assert bad == [DEAD_LETTERS[0], NULL, DEAD_LETTERS[1]]
 
 
 def test_two_keys_that_are_null_give_one_letter() -> None:
     columns = [*COLUMNS, Column("again", "value", "number")]
     _, bad = together(RowSplit(Numbers(), columns, ("number", "again")).open()(INPUT))
-    assert bad == [LETTERS[0], NULL, LETTERS[1]]
+    assert bad == [DEAD_LETTERS[0], NULL, DEAD_LETTERS[1]]
 
 
 def test_without_a_decoder_rows_stay_as_they_are() -> None:
@@ -123,4 +123,4 @@ def test_marked_rows_are_split_again() -> None:
     whole = pa.Table.from_batches(marked).combine_chunks().to_batches()[0]
     good, bad = together(pieces(whole))
     assert good == [row for row in GOOD if row["number"] is not None]
-    assert sorted(bad, key=lambda row: row["offset"]) == [LETTERS[0], NULL, LETTERS[1]]
+    assert sorted(bad, key=lambda row: row["offset"]) == [DEAD_LETTERS[0], NULL, DEAD_LETTERS[1]]

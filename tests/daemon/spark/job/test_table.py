@@ -35,7 +35,7 @@ class Field:
 
 
 def output(form: str, *partition_by: str) -> SparkOutput:
-    folders = {"path": "/lake/table", "quarantine": "/lake/bad", "checkpoint": "/lake/checkpoint"}
+    folders = {"path": "/lake/table", "dead_letters": "/lake/bad", "checkpoint": "/lake/checkpoint"}
     return SparkOutput.model_validate({**folders, "format": form, "partition_by": list(partition_by)})
 
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from fastwire.decode.avro.schema import compile_avro
 from fastwire_daemon.config.decode import chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.log.deadletterfile import read_letters
+from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
@@ -35,8 +35,8 @@ async def test_fields_land_as_columns_and_bad_values_as_dead_letters(tmp_path: P
     sink.close()
     (file,) = (tmp_path / "data").glob("*.parquet")
     assert pq.read_table(file, partitioning=None)["n"].to_pylist() == [b"100", b"102"]
-    (letters,) = (tmp_path / "data").glob("_fastwire/diverted/*")
-    found = read_letters(io.BytesIO(letters.read_bytes())).to_pylist()
+    (dead_letters,) = (tmp_path / "data").glob("_fastwire/diverted/*")
+    found = read_dead_letters(io.BytesIO(dead_letters.read_bytes())).to_pylist()
     assert [(one["position"], one["payload"]) for one in found] == [("0+2", b"too long"), ("0+4", b"no")]
     report = verify(tmp_path / "data", deep=True)
-    assert (report.problems, report.rows, report.diverted_entries) == ([], 2, 2)
+    assert (report.problems, report.rows, report.dead_letters) == ([], 2, 2)

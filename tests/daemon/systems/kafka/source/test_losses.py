@@ -232,7 +232,7 @@ async def test_a_damaged_batch_costs_nothing_but_itself(what: str, partition_byt
         async with reading(broker, partition_bytes=partition_bytes) as pipe:
             await pipe.got(290)
             assert pipe.once()
-            (letter,) = pipe.letters
+            (letter,) = pipe.dead_letters
             assert letter.position.a == 110
             pipe.commit()
             assert pipe.coverage.end(pipe.log()) == Position(300, 0)
@@ -244,8 +244,8 @@ async def test_damage_at_the_end_of_the_log() -> None:
         broker.damage("t", 20, 26, 0x40)
         async with reading(broker) as pipe:
             await pipe.got(20)
-            await until(lambda: len(pipe.letters) == 1, "a dead letter")
+            await until(lambda: len(pipe.dead_letters) == 1, "a dead letter")
             broker.append("t", batches(3, 2))
             await pipe.got(40)
             assert pipe.once()
-            assert len(pipe.letters) == 1
+            assert len(pipe.dead_letters) == 1

@@ -106,7 +106,7 @@ async def test_asking_for_everything_again_begins_messages_anew(kind: Any) -> No
             assert broker.backlog("t", "s") == 2
             await consumer.seek("earliest")
             for chunk in await take(consumer, 20):
-                assert not chunk.diverted
+                assert not chunk.dead_letters
                 await chunk.ack(receipt=True)
             assert broker.backlog("t", "s") == 2
             broker.append("t", parts[2:])
@@ -131,7 +131,7 @@ async def test_a_message_that_is_acknowledged_while_it_comes_again() -> None:
             assert len(assembly) == 0
             broker.append("t", [entry(1)])
             (last,) = await take(consumer, 10)
-            assert values(last)[0] == b"1:0" and not last.diverted
+            assert values(last)[0] == b"1:0" and not last.dead_letters
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
@@ -167,14 +167,14 @@ async def test_readers_do_not_wait_for_parts_that_never_come() -> None:
         assert not await reader.has_more()
 
 
-async def test_parts_that_never_become_a_message_are_diverted() -> None:
+async def test_parts_that_never_become_a_message_are_dead_letters() -> None:
     async with playing() as (broker, client):
         broker.append("t", chunked()[:2])
         async with client.subscribe("t", "s", start="earliest") as consumer:
             consumer.cluster.completion.assembly._expiry_s = 1.0
             chunk = await consumer.receive()
             assert chunk is not None and chunk.rows == 0
-            assert [letter.position for letter in chunk.diverted] == [place[:2] for place in broker.positions("t")]
+            assert [letter.position for letter in chunk.dead_letters] == [place[:2] for place in broker.positions("t")]
             await chunk.ack(receipt=True)
             assert broker.backlog("t", "s") == 0
 
@@ -214,7 +214,7 @@ async def test_permits_that_damage_has_cost_come_back() -> None:
         broker.append("t", [*[broken] * 6, *entries(1, 5)])
         async with client.subscribe("t", "s", start="earliest", window=20) as consumer:
             chunks = await take(consumer, 50)
-            assert sum(len(chunk.diverted) for chunk in chunks) <= 6
+            assert sum(len(chunk.dead_letters) for chunk in chunks) <= 6
             for chunk in chunks:
                 await chunk.ack_to(receipt=True)
             assert broker.backlog("t", "s") == 0

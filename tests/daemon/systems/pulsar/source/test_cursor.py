@@ -137,7 +137,7 @@ async def test_an_entry_that_a_filter_puts_off_until_later_ones_are_acknowledged
         assert {int(value.split(b":")[0]) for _, _, value in landed} == set(range(22)) - {5}
         assert set(landed.values()) == {1}
         for one in (pipe, again):
-            assert (one.count("stopped"), one.count("diverged"), one.letters, one.failure) == (0, 0, [], None)
+            assert (one.count("stopped"), one.count("diverged"), one.dead_letters, one.failure) == (0, 0, [], None)
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
@@ -152,4 +152,4 @@ async def test_an_entry_that_a_filter_puts_off_lands_where_order_is_not_kept(kin
         broker.pass_rescheduled("t", "s")
         await pipe.got(200)
         await pipe.drained()
-        assert pipe.once() and pipe.letters == []
+        assert pipe.once() and pipe.dead_letters == []

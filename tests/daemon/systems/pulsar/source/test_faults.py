@@ -209,8 +209,8 @@ async def test_damaged_entries_are_put_aside_and_confirmed(kind: str, damage: st
         broker.append("t", entries(0, 100))
         async with reading(broker, subscription_type=kind, most_permits=100_000) as pipe:
             await pipe.got(900)
-            await until(lambda: len(pipe.letters) == 10, "dead letters")
-            assert {letter.position.b % 10 for letter in pipe.letters} == {9}
+            await until(lambda: len(pipe.dead_letters) == 10, "dead letters")
+            assert {letter.position.b % 10 for letter in pipe.dead_letters} == {9}
             await pipe.drained()
             assert pipe.once()
 
@@ -223,7 +223,7 @@ async def test_permits_lost_to_damage_come_back_in_place(kind: str) -> None:
         async with reading(broker, subscription_type=kind, most_permits=100) as pipe:
             await pipe.got(200)
             await pipe.drained()
-            assert len(pipe.letters) == 20
+            assert len(pipe.dead_letters) == 20
             await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
             assert pipe.count("revoked") == 0
 
@@ -264,7 +264,7 @@ async def test_on_corrupt_stop() -> None:
         async with reading(broker, on_corrupt="stop") as pipe:
             await until(lambda: pipe.count("stopped") == 1, "a stop")
             assert "cannot be decoded (ChecksumMismatch" in pipe.told[-1][2]
-            assert 'on_corrupt = "divert" would keep it as a dead letter' in pipe.told[-1][2]
+            assert 'on_corrupt = "dead_letter" would keep it as a dead letter' in pipe.told[-1][2]
             assert pipe.rows == 90
             await until(lambda: broker.consumers("t", "s") == [], "the consumer is closed")
             pipe.commit()

@@ -80,7 +80,7 @@ async def test_interleaved_parts_become_rows_and_are_acknowledged(kind: str) -> 
             await pipe.got(23)
             for number, parts in ((1, 3), (2, 4), (3, 2)):
                 assert got(pipe, value_of(number, parts * 50)) == 1
-            assert pipe.letters == [] and pipe.once()
+            assert pipe.dead_letters == [] and pipe.once()
             await pipe.drained()
             assert pipe.coverage.intervals(pipe.log())[0][1] == places(broker)[-1]
             assert len(pipe.coverage.intervals(pipe.log())) == 1
@@ -108,7 +108,7 @@ async def test_nothing_of_an_incomplete_message_is_landed_or_acknowledged(kind: 
             broker.append("t", [one[2], entry(4)])
             await pipe.got(51)
             await pipe.drained()
-            assert got(pipe, value_of(1, 150)) == 1 and pipe.once() and pipe.letters == []
+            assert got(pipe, value_of(1, 150)) == 1 and pipe.once() and pipe.dead_letters == []
 
 
 async def life(
@@ -136,7 +136,7 @@ async def life(
     if how != "killed":
         pipe.commit()
         rows += [value for _, _, value in pipe.values.elements()]
-    assert pipe.letters == []
+    assert pipe.dead_letters == []
     if how == "unacknowledged":  # it dies between commit and ack
         broker.drop_connections()
     pool = pipe.pool
@@ -189,14 +189,14 @@ async def test_parts_that_never_come_are_put_aside_when_their_time_is_over() -> 
             await pipe.got(20)
             assembly = pipe.source.cluster.completion.assembly
             assembly.expired([0], 58.5)  # what is left passes by the source's own clock
-            await until(lambda: len(pipe.letters) == 2, "dead letters")
-            assert {letter.reason for letter in pipe.letters} == {"Chunked: 1 of 3 parts did not come within 60 s"}
+            await until(lambda: len(pipe.dead_letters) == 2, "dead letters")
+            assert {letter.reason for letter in pipe.dead_letters} == {"Chunked: 1 of 3 parts did not come within 60 s"}
             await pipe.drained()
             assert len(pipe.coverage.intervals(pipe.log())) == 1
             # The rest of it comes too late.
             broker.append("t", [one[2], entry(2)])
             await pipe.got(30)
-            assert pipe.letters[2].reason == "Chunked: part 3 of 3, but the parts before it did not come"
+            assert pipe.dead_letters[2].reason == "Chunked: part 3 of 3, but the parts before it did not come"
             await pipe.drained()
 
 
@@ -221,7 +221,7 @@ async def test_a_peer_that_reads_on_keeps_what_it_has_landed(kind: str) -> None:
             await pipe.take(pipe.assigned[1:])
             broker.append("t", [entry(2)])
             await pipe.got(30)
-            assert pipe.letters == [] and got(pipe, value_of(1, 150)) == 0
+            assert pipe.dead_letters == [] and got(pipe, value_of(1, 150)) == 0
             assert pipe.pool.charged == 0
             await pipe.drained()
             assert pipe.coverage.intervals(pipe.log()) == ((PULSAR_EARLIEST, places(broker)[-1]),)
@@ -251,7 +251,7 @@ async def test_encrypted_entries_become_rows(kind: str) -> None:
             await pipe.got(24)
             assert [got(pipe, value) for value in (b"batch 1", b"one 1", value_of(1, 100))] == [1, 1, 1]
             await pipe.drained()
-            assert pipe.letters == []
+            assert pipe.dead_letters == []
 
 
 async def test_what_cannot_be_opened_stops_its_log() -> None:
@@ -265,7 +265,7 @@ async def test_what_cannot_be_opened_stops_its_log() -> None:
             assert "source.encryption.private_keys has to name a key" in said
             pipe.commit()
             assert pipe.coverage.end(pipe.log()) == places(broker)[0]
-            assert pipe.rows == 10 and pipe.letters == []
+            assert pipe.rows == 10 and pipe.dead_letters == []
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -278,7 +278,7 @@ async def test_what_cannot_be_opened_is_dropped_or_kept_as_it_is(kind: str, poli
         async with reading(broker, subscription_type=kind, **more) as pipe:
             await pipe.got(rows)
             await pipe.drained()
-            assert pipe.rows == rows and pipe.letters == []
+            assert pipe.rows == rows and pipe.dead_letters == []
             assert pipe.source.status()["discarded_entries"] == dropped
             assert pipe.pool.charged == 0
         counts = metrics.render().decode()

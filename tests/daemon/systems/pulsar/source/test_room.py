@@ -143,7 +143,7 @@ async def test_an_entry_above_a_quarter_of_the_budget_stops_its_log_alone(kind: 
             assert "on_corrupt" not in text
             broker.append("t-partition-1", entries(5, 5))
             await pipe.got(120)
-            assert len(pipe.source.cluster.links) == 1 and pipe.letters == []
+            assert len(pipe.source.cluster.links) == 1 and pipe.dead_letters == []
             pipe.commit()
             await until(lambda: broker.backlog("t-partition-1", "s") == 0, "acknowledgements of the other log")
             assert broker.backlog("t-partition-0", "s") >= 3

@@ -8,14 +8,14 @@ from ..runtime.errors import DiskFullError, Diverged, FencedError, SinkFailedErr
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 
-__all__ = ["Setbacks"]
+__all__ = ["SinkFailures"]
 
 FIRST_S, MOST_S = 0.5, 60.0
 
 log = get_logger("pipeline")
 
 
-class Setbacks:
+class SinkFailures:
     """The failures of one pipeline's sink since its last commit of rows.
 
     ``wake`` interrupts a wait to call ``over``, which returns True to end it. ``limit_s`` is the time after which a

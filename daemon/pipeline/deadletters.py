@@ -8,7 +8,7 @@ from fastwire.position import Log, format_position
 
 from ..runtime.logs import get_logger
 
-__all__ = ["Diverts"]
+__all__ = ["DeadLetterSums"]
 
 MOST_TOLD = 10  # partitions that a commit names
 
@@ -16,32 +16,32 @@ log = get_logger("pipeline")
 
 
 @dataclass(slots=True)
-class _Diverted:
+class _Sum:
     position: str
     reason: str
-    letters: int = 0
+    dead_letters: int = 0
     records: int = 0
 
 
 @dataclass(slots=True)
-class Diverts:
+class DeadLetterSums:
     """Dead letters since the last commit: per partition the first one, and how many."""
 
-    _by_log: dict[Log, _Diverted] = field(default_factory=dict)
+    _by_log: dict[Log, _Sum] = field(default_factory=dict)
 
-    def add(self, letters: Iterable[DeadLetter]) -> None:
+    def add(self, dead_letters: Iterable[DeadLetter]) -> None:
         """Count these."""
-        for letter in letters:
+        for letter in dead_letters:
             known = self._by_log.get(letter.log)
             if known is None:
                 at = letter.position if letter.start is None else letter.start
-                known = _Diverted(format_position(letter.log.system, at), letter.reason)
+                known = _Sum(format_position(letter.log.system, at), letter.reason)
                 self._by_log[letter.log] = known
-            known.letters += 1
+            known.dead_letters += 1
             known.records += letter.rows
 
     def tell(self, pipeline: str) -> None:
-        """Log what has been committed, and begin anew; ``records`` are those that the heads of the letters announce."""
+        """Log what has been committed, and begin anew. ``records`` are those that the heads of the entries announce."""
         for place, (of, one) in enumerate(self._by_log.items()):
             if place == MOST_TOLD:
                 log.warning(
@@ -54,7 +54,7 @@ class Diverts:
                 topic=str(of),
                 position=one.position,
                 reason=one.reason,
-                letters=one.letters,
+                dead_letters=one.dead_letters,
                 records=one.records,
             )
         self._by_log.clear()

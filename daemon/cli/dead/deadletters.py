@@ -11,25 +11,25 @@ from ..options import argument
 from ..say import say
 
 if TYPE_CHECKING:
-    from ...dataset.deadletters.reader import KeptLetter
+    from ...dataset.deadletters.reader import KeptDeadLetter
 
-__all__ = ["LetterFolder", "LetterSums", "letter_line", "show_letter"]
+__all__ = ["DeadLetterFolder", "DeadLetterReasons", "dead_letter_line", "show_dead_letter"]
 
 _SHOWN_BYTES = 48
-_INDEX = "letters.jsonl"
+_INDEX = "dead-letters.jsonl"
 
 
-def _facts(letter: "KeptLetter") -> dict[str, Any]:
+def _facts(letter: "KeptDeadLetter") -> dict[str, Any]:
     names = ("entry", "number", "at", "topic", "partition", "position", "reason", "rows")
     return {name: getattr(letter, name) for name in names} | {"bytes": len(letter.payload), "replayed": letter.replayed}
 
 
-def letter_line(letter: "KeptLetter") -> str:
+def dead_letter_line(letter: "KeptDeadLetter") -> str:
     """Return a dead letter as a JSON object, with its raw bytes."""
     return json.dumps({**_facts(letter), "payload": b64encode(letter.payload).decode()})
 
 
-def show_letter(letter: "KeptLetter") -> None:
+def show_dead_letter(letter: "KeptDeadLetter") -> None:
     """Print a dead letter with its first bytes, as text if they are."""
     head = letter.payload[:_SHOWN_BYTES]
     try:
@@ -44,7 +44,7 @@ def show_letter(letter: "KeptLetter") -> None:
     )
 
 
-class LetterSums:
+class DeadLetterReasons:
     """Numbers of dead letters and rows, and the first and last positions, by reason and partition."""
 
     def __init__(self, path: str) -> None:
@@ -52,20 +52,21 @@ class LetterSums:
         self._found: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._replayed = 0
 
-    def add(self, letter: "KeptLetter") -> None:
+    def add(self, letter: "KeptDeadLetter") -> None:
         """Count a dead letter."""
         key = (letter.kind, letter.topic, letter.partition)
         sums = self._found.setdefault(
-            key, {"letters": 0, "rows": 0, "first": letter.position, "last": letter.position, "example": letter.reason}
+            key,
+            {"dead_letters": 0, "rows": 0, "first": letter.position, "last": letter.position, "example": letter.reason},
         )
-        sums["letters"] += 1
+        sums["dead_letters"] += 1
         self._replayed += letter.replayed
         sums["rows"] += letter.rows
         sums["last"] = letter.position
 
     def show(self, *, as_json: bool) -> None:
         """Print the sums."""
-        letters, rows = (sum(each[name] for each in self._found.values()) for name in ("letters", "rows"))
+        dead_letters, rows = (sum(each[name] for each in self._found.values()) for name in ("dead_letters", "rows"))
         if as_json:
             parts = [
                 {"reason": kind, "topic": topic, "partition": partition, **sums}
@@ -73,21 +74,27 @@ class LetterSums:
             ]
             typer.echo(
                 json.dumps(
-                    {"path": self._path, "letters": letters, "rows": rows, "replayed": self._replayed, "found": parts}
+                    {
+                        "path": self._path,
+                        "dead_letters": dead_letters,
+                        "rows": rows,
+                        "replayed": self._replayed,
+                        "found": parts,
+                    }
                 )
             )
             return
         from ...dataset.proof.report import counted
 
         replayed = f", {self._replayed:,} of them written back to a topic" if self._replayed else ""
-        say(f"{self._path}: {counted(letters, 'dead letter')}, {counted(rows, 'row')}{replayed}")
+        say(f"{self._path}: {counted(dead_letters, 'dead letter')}, {counted(rows, 'row')}{replayed}")
         for (kind, topic, partition), sums in sorted(self._found.items()):
-            place = sums["first"] if sums["letters"] == 1 else f"{sums['first']} to {sums['last']}"
-            say(f"  {sums['letters']:>9,}  {kind}  {topic} [{partition}] {place}")
+            place = sums["first"] if sums["dead_letters"] == 1 else f"{sums['first']} to {sums['last']}"
+            say(f"  {sums['dead_letters']:>9,}  {kind}  {topic} [{partition}] {place}")
             say(f"             {sums['example']}")
 
 
-class LetterFolder:
+class DeadLetterFolder:
     """A new folder with one file for each dead letter, and a file of JSON lines about them."""
 
     def __init__(self, path: Path) -> None:
@@ -98,12 +105,12 @@ class LetterFolder:
         self._path = path
         self._index = (path / _INDEX).open("x", encoding="utf-8")
 
-    def add(self, letter: "KeptLetter") -> None:
+    def add(self, letter: "KeptDeadLetter") -> None:
         """Write the raw bytes of a dead letter."""
         name = f"{letter.entry:012d}-{letter.number}.bin"
         (self._path / name).write_bytes(letter.payload)
         self._index.write(json.dumps({"file": name, **_facts(letter)}) + "\n")
 
     def close(self) -> None:
-        """End the file about the letters."""
+        """End the file about the dead letters."""
         self._index.close()

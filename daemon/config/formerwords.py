@@ -1,0 +1,54 @@
+"""Keys and values of a configuration under their former names, which stay readable."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .connection import Tell
+from .text import KeyPath
+
+__all__ = ["renew"]
+
+_KEYS: Mapping[tuple[str, ...], str] = {
+    ("pipelines", "*", "decode", "on_bad"): "on_error",
+    ("spark", "*", "output", "quarantine"): "dead_letters",
+}
+_VALUES: Mapping[tuple[str, ...], Mapping[str, str]] = {
+    ("pipelines", "*", "source", "on_corrupt"): {"divert": "dead_letter"},
+    ("pipelines", "*", "decode", "on_error"): {"divert": "dead_letter"},
+    ("pipelines", "*", "decode", "evolve"): {"divert": "dead_letter"},
+}
+
+
+def renew(tree: dict[str, Any], moved: Callable[[KeyPath, KeyPath], None], tell: Tell) -> Iterator[tuple[KeyPath, str]]:
+    """Rename former keys and values in ``tree``; yield the place of each as it is written, and what to write.
+
+    ``moved`` is called with the former and the present path of a key, before it is yielded, and ``tell`` for a key that
+    is given under both names.
+    """
+    for (*tables, former), key in _KEYS.items():
+        for path, table in _tables(tree, tables):
+            if former not in table:
+                continue
+            if key in table:
+                tell((*path, former), f"is the former name of {key}, which is given too")
+            table.setdefault(key, table.pop(former))
+            moved((*path, former), (*path, key))
+            yield (*path, former), f"is named {key} now"
+    for (*tables, key), words in _VALUES.items():
+        for path, table in _tables(tree, tables):
+            word = table.get(key)
+            if isinstance(word, str) and word in words:
+                table[key] = words[word]
+                yield (*path, key), f'"{word}" is named "{words[word]}" now'
+
+
+def _tables(tree: Any, keys: list[str], path: KeyPath = ()) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Yield the tables at a path, in which * stands for every key."""
+    if not isinstance(tree, dict):
+        return
+    if not keys:
+        yield path, tree
+        return
+    key, *rest = keys
+    for each in list(tree) if key == "*" else [key]:
+        yield from _tables(tree.get(each), rest, (*path, each))
