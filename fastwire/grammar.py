@@ -134,6 +134,11 @@ class Grammar:
     """Positions of partitions in the key ``start``, in the syntax of a configuration file."""
     position_help: str = ""
     """The forms of positions in the option ``--from`` of the command ``tail``; empty if it takes none."""
+    group_word: str = ""
+    """The system's term for the name under which a broker keeps the progress of consumers: subscription or group.
+
+    Empty if the brokers keep none: then the dataset is the only cursor.
+    """
     keeps_schemas: bool = False
     """True if brokers keep the schemas of records, whose version is the column ``schemaVersion``."""
     options: tuple[KeyOption, ...] = ()

@@ -98,15 +98,16 @@ def origin(source: "SparkSource") -> str:
 
 def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") -> None:
     """Print a job of the configuration and the results of its checks."""
+    from fastwire.systems import grammar_named
+
     from ..config import SparkDataset, format_duration
-    from ..systems.registry import system_named
 
     say(f"spark.{name}")
     source, values = job.source, f"{job.decode.format} values"
     if isinstance(source, SparkDataset):
         say(f"  from     {source.dataset}, {values}")
     else:
-        word = system_named(source.system).group_word
+        word = grammar_named(source.system).group_word
         kept = "" if not word else f"no {word}, " if source.group is None else f"{word} {source.group}, "
         _show_topics(source.chosen)
         say(f"           at {source.url}, {kept}{values}")

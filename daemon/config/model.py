@@ -100,7 +100,7 @@ class SinkConfig(Table):
     writers: Count = 1
     """Files written at once; default: 2, or 1 with one core or less than 256MiB of memory. 1 keeps files in order."""
     create: Switch = False
-    """Create the dataset although the subscription already has progress."""
+    """Create the dataset although the subscription or group already has progress."""
     options: SkipJsonSchema[dict[str, Any]] = Field(default_factory=dict, repr=False, exclude=True)
     """The keys of the file for a plug-in, besides the keys here. Their values may be secrets."""
 

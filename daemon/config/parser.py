@@ -89,7 +89,7 @@ _REQUIRED: Mapping[str, str] = {
     "pipelines": "is required: at least one [pipelines.NAME.source] with its [pipelines.NAME.sink]",
     "source": "is required: a table [pipelines.NAME.source]",
     "sink": "is required: a table [pipelines.NAME.sink]",
-    "subscription": "is required: the name under which the broker keeps the progress",
+    "subscription": "is required: the name under which the brokers keep the progress",
     "url": f"is required: the broker, such as {_URLS}",
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))}, the name of a system or of a plug-in",
 }
@@ -114,6 +114,7 @@ class _Parser:
         self._substituted = document.substituted
         self._found: list[tuple[int, Problem]] = []
         self._told: set[KeyPath] = set()
+        self._written: dict[KeyPath, KeyPath] = {}  # by key: its path in the file, or in the words of its system
         self._root: type[Table] = Config
         for path, message in document.problems:
             self._problem(path, message)
@@ -210,6 +211,8 @@ class _Parser:
         """Check the rules between the keys of a source. ``chooser`` is the table that may hold ``columns``."""
         self._rename_aliases(path, source, model_for(source, models))
         grammar = self._check_connection(path, source, models)
+        if grammar is not None and grammar.group_word and "subscription" not in source:
+            self._written[*path, "subscription"] = (*path, grammar.group_word)
         self._check_topics(path, source, grammar)
         if grammar is not None:
             table = "source" if chooser is source else "sink"
@@ -447,10 +450,11 @@ class _Parser:
         self._found.append((self._line(path), self._place(path, message)))
 
     def _place(self, path: KeyPath, message: str) -> Problem:
-        return Problem(f"{self._name}:{self._line(path)}", _dotted(path), message)
+        return Problem(f"{self._name}:{self._line(path)}", _dotted(self._written.get(path, path)), message)
 
     def _moved(self, path: KeyPath, now: KeyPath) -> None:
         """Take the key at ``path`` for that at ``now``: its line, and what was substituted in it."""
+        self._written[now] = path
         self._lines = {now: self._line(path), **self._lines}
         self._substituted = {now: self._substituted.get(path, []), **self._substituted}
 

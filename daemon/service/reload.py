@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage
+from fastwire.systems import grammar_named
 
 from ..config import Config, PipelineConfig
 from ..config.neighbours import one_cursor
@@ -24,7 +25,7 @@ def has_landed(coverage: Coverage) -> bool:
 
 
 def lost_datasets(config: Config, names: Sequence[str], running: Mapping[str, PipelineConfig]) -> list[str]:
-    """Return why pipelines must not begin a new dataset: the progress of their subscription belongs to another one.
+    """Return why pipelines must not begin a new dataset: the progress of their group belongs to another one.
 
     ``running`` are the pipelines that have landed records. A start of the process would refuse the same with the
     broker's help, when the pipelines are stopped already.
@@ -35,8 +36,9 @@ def lost_datasets(config: Config, names: Sequence[str], running: Mapping[str, Pi
         topics = [(other, one_cursor(each.source, pipeline.source)) for other, each in running.items()]
         begun = next((f"{topic} by pipeline {other}" for other, topic in topics if topic), "")
         if begun and not pipeline.sink.create and not _exists(pipeline):
+            group = grammar_named(pipeline.source.system).group_word
             found.append(
-                f"pipelines.{name}.sink.path: there is no dataset at {pipeline.sink.path}, but the subscription has "
+                f"pipelines.{name}.sink.path: there is no dataset at {pipeline.sink.path}, but the {group} has "
                 f"progress on {begun}. To begin a new dataset after those records, set sink.create = true"
             )
     return found

@@ -89,11 +89,6 @@ class System(ABC):
     """One message system. ``grammar`` is that of ``fastwire.systems``."""
 
     grammar: Grammar
-    group_word = ""
-    """The system's term for the name under which a broker keeps the progress: subscription or group.
-
-    Empty if the brokers keep no progress of consumers: then the dataset is the only cursor.
-    """
     real_demo = False
     """True if the source tree can start a real broker for the demo."""
 

@@ -20,6 +20,7 @@ GRAMMAR = Grammar(
     pattern_example="orders-.*",
     partition=partition_reader(partition_of, "-"),
     topic_is_partition=False,
+    group_word="group",
     positions=POSITIONS,
     start_example='{ "<topic>-0" = "1234" }',
     position_help=(

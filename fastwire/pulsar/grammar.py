@@ -34,6 +34,7 @@ GRAMMAR = Grammar(
     pattern_example="persistent://public/default/orders-.*",
     partition=_partition,
     topic_is_partition=True,
+    group_word="subscription",
     positions=POSITIONS,
     start_example='{ "<topic>-partition-0" = "12:34" }',
     position_help="LEDGER:ENTRY, for one partition (TOPIC-partition-0)",

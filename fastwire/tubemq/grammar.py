@@ -19,6 +19,7 @@ GRAMMAR = Grammar(
     pattern_example="orders-.*",
     partition=partition_reader(partition_of, "/"),
     topic_is_partition=False,
+    group_word="group",
     positions=POSITIONS,
     start_example='{ "<topic>/1:0" = "84+17" }',
 )

@@ -82,7 +82,7 @@ def demo(
     _clear(path, file)
     serving = (_real if broker == "real" else _embedded)(system, records, show)
     with serving as (url, topic):
-        word = system_named(system).group_word
+        word = system_named(system).grammar.group_word
         group = f'{word} = "{GROUP}"\n' if word else ""
         config = CONFIG.format(mark=MARK, url=url, topic=topic, group=group, path=path.absolute())
         file.write_text(config, encoding="utf-8")

@@ -15,7 +15,6 @@ __all__ = ["SYSTEM"]
 
 class _Kafka(ClusterSystem):
     grammar = GRAMMAR
-    group_word = "group"
 
     def make_source(self, source: SourceConfig) -> MakeSource:
         from .source import KafkaSource, settings_from

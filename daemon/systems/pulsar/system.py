@@ -24,7 +24,6 @@ _POSITION = re.compile(r"-?[0-9]+:-?[0-9]+")
 
 class _Pulsar(System):
     grammar = GRAMMAR
-    group_word = "subscription"
     real_demo = True
 
     def make_source(self, source: SourceConfig) -> MakeSource:

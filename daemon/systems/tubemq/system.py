@@ -14,7 +14,6 @@ __all__ = ["SYSTEM"]
 
 class _TubeMQ(ClusterSystem):
     grammar = GRAMMAR
-    group_word = "group"
 
     def make_source(self, source: SourceConfig) -> MakeSource:
         from .source import TubeMQSource, settings_from

@@ -35,7 +35,9 @@ class SystemTexts(SystemSuite):
         assert parse_connection({"url": grammar.url_example}).system == self.system
         assert self._system.grammar is grammar
         grouped = "groups" not in self.lacks
-        assert bool(self._system.group_word) == grouped == issubclass(source_model(self.system), SubscribedSource)
+        assert (
+            bool(self._system.grammar.group_word) == grouped == issubclass(source_model(self.system), SubscribedSource)
+        )
 
     def test_urls_have_one_text_form(self) -> None:
         """``url`` reads its own text again, ports have defaults, and hosts are the URL without its scheme."""

@@ -55,7 +55,7 @@ def test_former_words_mean_what_todays_do(tmp_path: Path) -> None:
         "configuration:12: pipelines.orders.decode.on_bad: is named on_error now",
         "configuration:20: spark.job.output.quarantine: is named dead_letters now",
         'configuration:7: pipelines.orders.source.on_corrupt: "divert" is named "dead_letter" now',
-        'configuration:12: pipelines.orders.decode.on_error: "divert" is named "dead_letter" now',
+        'configuration:12: pipelines.orders.decode.on_bad: "divert" is named "dead_letter" now',
         'configuration:11: pipelines.orders.decode.evolve: "divert" is named "dead_letter" now',
     ]
 
@@ -76,7 +76,7 @@ def test_a_mistake_in_a_former_key_has_its_line_and_no_secret(tmp_path: Path) ->
     with pytest.raises(ConfigError) as raised:
         parse_config(former(tmp_path, bad='on_bad = "${WORD}"'), {"WORD": "abcdef"})
     assert str(raised.value) == (
-        'configuration:12: pipelines.orders.decode.on_error: must be "dead_letter" or "stop", not "${WORD}"'
+        'configuration:12: pipelines.orders.decode.on_bad: must be "dead_letter" or "stop", not "${WORD}"'
     )
 
 

@@ -83,7 +83,7 @@ writers = 2
             '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011" or "tubemq://127.0.0.1:8715"'
         ),
         (
-            'f.toml:25: pipelines."b c".source.subscription: is required: the name under which the broker keeps '
+            'f.toml:25: pipelines."b c".source.subscription: is required: the name under which the brokers keep '
             "the progress"
         ),
         'f.toml:26: pipelines."b c".source.topics: must be an array such as ["x"]',
@@ -487,6 +487,17 @@ def test_keys_of_what_a_system_does_not_have() -> None:
     assert problems(text) == [f"f.toml:4: pipelines.orders.source.group: {told}", *rest]
     (encrypted, *_) = problems(source(url="'toy+ssl://h'"))
     assert encrypted == 'f.toml:2: pipelines.orders.source.url: "toy+ssl://": Toy has no TLS, use toy://'
+
+
+@pytest.mark.parametrize(("url", "word"), [("pulsar", "subscription"), ("kafka", "group"), ("tubemq", "group")])
+def test_a_group_is_named_as_the_file_or_the_system_does(url: str, word: str) -> None:
+    text = source(url=f"'{url}://h'", topics="['t']")
+    lines = [line for line in text.splitlines() if not line.startswith("subscription")]
+    (missing,) = problems("\n".join(lines))
+    assert missing.endswith(f".source.{word}: is required: the name under which the brokers keep the progress")
+    for written in ("subscription", "group"):
+        (wrong,) = problems("\n".join([*lines[:3], f"{written} = 5", *lines[3:]]))
+        assert wrong == f"f.toml:4: pipelines.orders.source.{written}: must be a string, not a number"
 
 
 def test_a_connection_without_tls() -> None:

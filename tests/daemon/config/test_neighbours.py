@@ -63,7 +63,7 @@ def test_one_subscription_that_would_divide_a_topic(system: str, second: str) ->
     text = pipeline("a", "/d/a", system=system, group='"gr"') + pipeline("b", second, system=system, group='"gr"')
     topic = "persistent://public/default/t" if system == "pulsar" else "t"
     assert problem(text) == (
-        f'f.toml:11: pipelines.b.source.subscription: "gr" is also that of pipeline a, which reads {topic} from the '
+        f'f.toml:11: pipelines.b.source.group: "gr" is also that of pipeline a, which reads {topic} from the '
         "same brokers: each of the two would get a part of the records; give each a name of its own"
     )
 
