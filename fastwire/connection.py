@@ -85,6 +85,9 @@ class Scanning(Protocol):
     def buffered(self) -> int:
         """Bytes received and not parsed yet."""
 
+    def peek(self) -> bytes:
+        """Return the first of the bytes received and not parsed yet, 8 at most."""
+
     @property
     def growths(self) -> int:
         """The number of times that the receive buffer has grown for a frame."""
@@ -105,6 +108,8 @@ class ChunkConnection(ABC, Generic[S, E]):
         self.get_buffer = scanner.get_buffer
         self.more = False  # the last ``receive`` ended with ``More``
         self.open_since: float | None = None  # time of the first records in the open chunk
+        self.heard = False  # the peer has sent something that is valid in this protocol
+        self.greeting = b""  # its first bytes, 8 at most, until then
         self._out: list[bytes] = []
         self._received_at = 0.0
         self._connect_deadline = 0.0
@@ -124,6 +129,8 @@ class ChunkConnection(ABC, Generic[S, E]):
         else:
             scanner.resume()
         self.more = False
+        if not self.heard:
+            self.greeting = scanner.peek()
         stop = scanner.scan()
         events: list[E | ChunkReady | More] | None = None
         while stop != NEED_BYTES:
@@ -132,9 +139,10 @@ class ChunkConnection(ABC, Generic[S, E]):
             if stop == CHUNK_FULL:
                 self._hand_on(events)
             elif stop == OUTPUT_CAP or self._found(now, events):
-                self.more = True
+                self.more = self.heard = True
                 events.append(_MORE)
                 break
+            self.heard = True
             stop = scanner.scan()
         if self.open_since is None and scanner.has_open:
             self.open_since = now

@@ -111,6 +111,8 @@ class Grammar:
     """The name in messages, for example ``Kafka``."""
     schemes: Mapping[str, int]
     """The schemes of its URLs with their default ports: the first one is for plain text, a second one for TLS."""
+    servers: str = "brokers"
+    """What listens at the ports of its URLs."""
     more_ports: frozenset[int] = frozenset()
     """Ports on which brokers of the system usually listen as well."""
     url: Callable[[str], BrokerUrl]

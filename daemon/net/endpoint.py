@@ -16,6 +16,7 @@ __all__ = [
     "Machine",
     "RequestTimeout",
     "UnreachableError",
+    "WrongProtocol",
     "own_host",
     "tune",
     "unreachable",
@@ -25,6 +26,10 @@ CONNECT_TIMEOUT_S = 10.0
 # Kernel keep-alive, as the official C++ client sets it: idle, interval, probes.
 KEEP_ALIVE = (60, 6, 10)
 ELSEWHERE = ("192.0.2.1", 9)  # an address for documentation (RFC 5737): no packet is sent to it
+
+NO_TLS = "the server may not speak TLS at this port, which the url asks for by +ssl"
+# What OpenSSL calls bytes that are no TLS.
+_OF_PLAIN_TEXT = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -39,6 +44,10 @@ class ConnectionRefused(UnreachableError):  # noqa: N818 - what the host did, as
 
 class LinkLost(FastwireError):  # noqa: N818 - what has happened, not what went wrong with a request
     """The connection is gone: cut, silent, or closed because of invalid data."""
+
+
+class WrongProtocol(LinkLost):
+    """The first bytes of the server are not those of a broker of the system."""
 
 
 class RequestTimeout(FastwireError):  # noqa: N818 - what has happened, as LinkLost
@@ -98,17 +107,29 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
 
 
-def unreachable(exc: OSError, host: str, port: int, timeout_s: float) -> UnreachableError:
-    """Return the error that explains why a connection to ``host`` could not be made within ``timeout_s`` seconds."""
+def unreachable(exc: OSError, host: str, port: int, timeout_s: float, *, handshaking: bool = False) -> UnreachableError:
+    """Return the error that explains why a connection to ``host`` could not be made within ``timeout_s`` seconds.
+
+    ``handshaking`` is true if TCP has connected, and the handshake of TLS has failed.
+    """
     netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if handshaking and not isinstance(exc, ssl.SSLCertVerificationError) and _is_silence(exc):
+        why = f"no answer within {timeout_s:g} s" if isinstance(exc, TimeoutError) else _why(exc)
+        return UnreachableError(f"no TLS connection to {netloc}: {why}: {NO_TLS}")
     if isinstance(exc, TimeoutError):
         return UnreachableError(f"no connection to {netloc} within {timeout_s:g} s")
     if isinstance(exc, ssl.SSLCertVerificationError):
         return UnreachableError(f"the certificate of {netloc} is not accepted: {exc.verify_message}")
     if isinstance(exc, ssl.SSLError):
-        return UnreachableError(f"no TLS connection to {netloc}: {exc.reason or exc}")
+        hint = f": {NO_TLS}" if exc.reason in _OF_PLAIN_TEXT else ""
+        return UnreachableError(f"no TLS connection to {netloc}: {exc.reason or exc}{hint}")
     kind = ConnectionRefused if isinstance(exc, ConnectionRefusedError) else UnreachableError
     return kind(f"cannot connect to {netloc}: {_why(exc)}")
+
+
+def _is_silence(exc: OSError) -> bool:
+    """Return True if the server has ended the handshake without a word of TLS."""
+    return not isinstance(exc, ssl.SSLError) or isinstance(exc, ssl.SSLEOFError | ssl.SSLZeroReturnError)
 
 
 def _why(exc: OSError) -> str:

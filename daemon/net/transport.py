@@ -279,6 +279,7 @@ async def open_transport(
     """
     loop = asyncio.get_running_loop()
     sock: socket.socket | None = None
+    handshaking = False
     try:
         async with asyncio.timeout(timeout_s):
             sock = await _connect(loop, host, port)
@@ -286,6 +287,7 @@ async def open_transport(
             if tls is None:
                 await loop.create_connection(lambda: protocol, sock=sock)
             else:
+                handshaking = True
                 await loop.create_connection(
                     lambda: protocol,
                     sock=sock,
@@ -295,7 +297,7 @@ async def open_transport(
                 )
             sock = None
     except OSError as exc:
-        raise unreachable(exc, host, port, timeout_s) from None
+        raise unreachable(exc, host, port, timeout_s, handshaking=handshaking) from None
     finally:
         if sock is not None:
             sock.close()

@@ -5,6 +5,9 @@ from fastwire.wire.pool cimport OUTPUT_SHARE, fw_most_frame, fw_pool_limit
 
 from enum import IntEnum
 
+cdef enum:
+    PEEKED = 8
+
 __all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner", "Stop"]
 
 # Plain numbers: a comparison with a member of an enumeration takes several times as long.
@@ -74,6 +77,10 @@ cdef class ChunkScanner:
     def buffered(self):
         """Bytes received and not parsed yet."""
         return self.buffer.end - self.buffer.start
+
+    def peek(self):
+        """Return the first of the bytes received and not parsed yet, 8 at most."""
+        return (<const char*>self.buffer.data)[self.buffer.start:min(self.buffer.end, self.buffer.start + PEEKED)]
 
     def get_buffer(self, int sizehint=-1):
         """Return a writable buffer for the next bytes, never empty."""

@@ -11,6 +11,7 @@ GRAMMAR = Grammar(
     name="tubemq",
     title="TubeMQ",
     schemes=SCHEMES,
+    servers="Masters",
     url=parse_master_url,
     url_example="tubemq://127.0.0.1:8715",
     topic=parse_topic,

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from fastwire import __version__
 from fastwire.errors import FastwireError
 from fastwire.kafka.format.message import Body
+from fastwire.kafka.grammar import GRAMMAR
 from fastwire.kafka.protocol.connection import Connection
 from fastwire.kafka.protocol.event import Event, LoginWanted, Throttled
 from fastwire.kafka.protocol.fetch import Fetcher, FetchLimits
@@ -38,6 +39,8 @@ class LinkOwner(FetchOwner[Fetched, CorruptBatch], Protocol):
 
 class Link(FetchLink[Connection, Event, Body, Fetcher]):
     """A connection to one broker. ``fetcher`` has the partitions that are read by this connection, if there are any."""
+
+    grammar = GRAMMAR
 
     _owner: LinkOwner
 

@@ -7,15 +7,17 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
 from fastwire.connection import Scanning
 from fastwire.errors import FastwireError, ProtocolError
+from fastwire.grammar import Grammar
 
-from ...net.endpoint import LinkLost, Machine
+from ...net.endpoint import LinkLost, Machine, WrongProtocol
 from ...net.transport import Transport, open_transport
 from ...runtime.clock import CLOCK
+from .wrongport import foreign, unheard
 
 __all__ = ["BrokerLink", "LinkMachine", "Reach", "ScanSettings", "scan_options"]
 
@@ -35,6 +37,11 @@ class LinkMachine(Machine[E_co], Protocol[E_co]):
     @property
     def scanner(self) -> Scanning:
         """The scanner of this connection."""
+
+    heard: bool
+    """True once the peer has sent something that is valid in this protocol."""
+    greeting: bytes
+    """The peer's first bytes, 8 at most, until then."""
 
     @property
     def ready(self) -> bool:
@@ -92,6 +99,9 @@ class BrokerLink(ABC, Generic[C, E, A]):
     read for which the receive buffer has grown.
     """
 
+    grammar: ClassVar[Grammar]
+    """The grammar of the system."""
+
     def __init__(self, connection: C, on_chunk: Callable[[Chunk], None]) -> None:
         self.server = ""
         self.connection = connection
@@ -107,6 +117,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
         self._asking = False  # a flush of requests is scheduled for the end of this turn
         self._login: asyncio.Task[None] | None = None  # a repeated login on the connection in use
         self._on_chunk = on_chunk
+        self._peer = 0, False  # the port of the socket's peer, and whether it is reached by TLS
         self._timed = (0, 0, 0, 0)  # the scanner's times at the last ``take_times``
 
     @abstractmethod
@@ -138,6 +149,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
         self, host: str, port: int, tls: ssl.SSLContext | None, reach: Reach, hello: Callable[[], object]
     ) -> None:
         """Connect, send ``hello`` and wait for the handshake. Raises UnreachableError, LinkLost, or the refusal."""
+        self._peer = port, tls is not None
         try:
             await open_transport(
                 self.transport, host, port, tls=tls, server_name=reach.server_name, timeout_s=reach.connect_timeout_s
@@ -146,7 +158,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
             self.transport.forget()
             raise
         if not self.transport.open:
-            raise LinkLost(f"connection to {self}: closed at once")
+            raise LinkLost(f"connection to {self}: closed at once: {unheard(self.grammar, *self._peer)}")
         hello()
         self.transport.flush()
         try:
@@ -255,14 +267,26 @@ class BrokerLink(ABC, Generic[C, E, A]):
         """Return the metrics' word (``ReconnectReason``) for the reason that has ended a connection."""
         if reason is None or isinstance(reason, OSError):
             return "lost"
-        if isinstance(reason, ProtocolError):
+        if isinstance(reason, ProtocolError | WrongProtocol):
             return "protocol_error"
         return "silent" if isinstance(reason, LinkLost) else "other"
 
     def _on_lost(self, reason: Exception | None) -> None:
         # Received records are valid, whatever happened to the connection afterwards.
         self.hand_on()
-        self._gone("closed by the broker" if reason is None else str(reason), reason)
+        text = "closed by the broker" if reason is None else str(reason)
+        if not self.connection.heard:
+            text, reason = self._of_stranger(text, reason)
+        self._gone(text, reason)
+
+    def _of_stranger(self, text: str, reason: Exception | None) -> tuple[str, Exception | None]:
+        """Return the text and the reason for the loss of a peer that has said nothing valid: is it a broker at all?"""
+        if isinstance(reason, FastwireError) and not isinstance(reason, LinkLost | ProtocolError):
+            return text, reason
+        if not self.transport.bytes_read:
+            return f"{text}: {unheard(self.grammar, *self._peer)}", reason
+        text = foreign(self.grammar, self._peer[0], self.connection.greeting, text)
+        return text, WrongProtocol(text)
 
     def _gone(self, text: str, reason: Exception | None = None) -> None:
         self.connection.close()

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.grammar import GRAMMAR
 from fastwire.pulsar.names.topic import Address
 from fastwire.pulsar.protocol.connection import Connection
 from fastwire.pulsar.protocol.event import (
@@ -115,6 +116,8 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
 
     ``consumers``, ``producers`` and ``watchers`` (of topic lists) are those on this link, each by ids of its kind.
     """
+
+    grammar = GRAMMAR
 
     def __init__(self, address: Address, physical: Address, context: LinkContext, owner: LinkOwner) -> None:
         settings = context.settings

@@ -406,6 +406,7 @@ class PullSource(ClusteredSource[C, L, P]):
 
         The second list says which partitions cannot be read at the moment, and why.
         """
+        self._tick()  # the deadlines of connections
         await self._topics.ask()
         self._topics.check(patient=False)
         described = self._topics.described()

@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol, TypeVar
 
 from fastwire.tank.format.message import MessageType
+from fastwire.tank.grammar import GRAMMAR
 from fastwire.tank.protocol.connection import Connection, Request
 from fastwire.tank.protocol.consume import ConsumeRequest
 from fastwire.tank.protocol.event import Answer, Event
@@ -47,6 +48,8 @@ LinkOwner = FetchOwner[Fetched, CorruptBundle]
 
 class Link(FetchLink[Connection, Event, Answer, Fetcher]):
     """A connection to one broker. Answers come in any order, so a request that waits delays no other one."""
+
+    grammar = GRAMMAR
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.tubemq.format.error import Refused
 from fastwire.tubemq.format.frame import Answer, Method
+from fastwire.tubemq.grammar import GRAMMAR
 from fastwire.tubemq.protocol.connection import Connection
 from fastwire.tubemq.protocol.event import ChunkReady, CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
 from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, Planned
@@ -74,6 +75,8 @@ class _Machine(Connection):
 
 class Link(BrokerLink[_Machine, Event, Answer]):
     """A connection to one server, which answers in the order of the requests."""
+
+    grammar = GRAMMAR
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class Link(BrokerLink[_Machine, Event, Answer]):
                 case CorruptFound(message):
                     self._owner.on_corrupt(message)
                 case Lost(reason):
-                    self.abort(f"connection to {self}: {reason}")
+                    self.abort(reason)
                 case _:
                     pass  # the transport sees to More
 

@@ -60,8 +60,6 @@ ZONE_MINUTES = 8 * 60
 
 cdef enum:
     TOKEN = 0xFF7FF4FE
-    HTTP = 0x48545450            # "HTTP"
-    TLS_ALERT = 0x1503
     HEAD = 12
     BLOCK_HEAD = 4
     ENTRY = 28
@@ -144,12 +142,7 @@ cdef class Scanner(ChunkScanner):
             if size < HEAD:
                 return self.need(HEAD)
             if fw_u32be(p) != TOKEN:
-                detail = f"{fw_u32be(p):#010x}"
-                if fw_u32be(p) == HTTP:
-                    detail += ": the server speaks HTTP, so this is a web port. Masters listen at 8715 as shipped"
-                elif fw_u32be(p) >> 16 == TLS_ALERT:
-                    detail += ": the server speaks TLS, which needs tubemq+ssl:// and tls"
-                raise ProtocolError("token", 0, detail=detail)
+                raise ProtocolError("token", 0, detail=f"{fw_u32be(p):#010x}")
             count = fw_u32be(p + 8)
             if count < 1 or count > MOST_BLOCKS:
                 raise ProtocolError("blocks", 8, detail=f"{count} is not within 1 and {MOST_BLOCKS}")

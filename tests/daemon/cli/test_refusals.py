@@ -2,9 +2,7 @@
 
 import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,54 +131,6 @@ def test_a_certificate_that_nobody_vouches_for(
         why = f"the certificate of 127.0.0.1:{broker.port} is not accepted: unable to get local issuer certificate"
         ca = certificates.other_ca
         assert_said(run, check, broker.url, why, ("--ca", ca), f'tls = {{ ca = "{ca}" }}')
-
-
-@contextmanager
-def answering(answer: bytes) -> Iterator[int]:
-    """The port of somebody who says just that to everybody, and hangs up."""
-
-    def serve() -> None:
-        while True:
-            try:
-                line, _ = server.accept()
-            except OSError:
-                return
-            with closing(line):
-                line.settimeout(10)
-                line.recv(1 << 16)
-                line.sendall(answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
-
-
-@SYSTEMS
-def test_no_broker_at_all(run: Run, check: Callable[[str, str], tuple[int, str]], system: str) -> None:
-    """A web server, say: what it sends is no frame of any protocol, and its size is not believed."""
-    why = {
-        "pulsar": "totalSize at byte 0: 1213486160 is not within 4 and 5253120",
-        "kafka": "size at byte 0: 1213486160 is not within 4 and 1073741824",
-    }[system]
-    with answering(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") as port:
-        assert_said(run, check, f"{system}://127.0.0.1:{port}", why)
-
-
-@SYSTEMS
-def test_encrypted_on_one_side_only(
-    run: Run, check: Callable[[str, str], tuple[int, str]], system: str, certificates: Certificates
-) -> None:
-    with running(broker_of(system, tls=secured(certificates))) as broker:
-        broker.create_topic("t")
-        url = broker.url.replace("+ssl", "")
-        named = f"127.0.0.1:{broker.port}" if system == "kafka" else url
-        assert_said(run, check, url, f"connection to {named}: closed by the broker")
-    with answering(b"") as port:
-        place = f"127.0.0.1:{port}"
-        assert_said(run, check, f"{system}+ssl://{place}", f"cannot connect to {place}: closed by the broker")
 
 
 def test_a_kafka_broker_that_wants_a_login(run: Run, check: Callable[[str, str], tuple[int, str]]) -> None:

@@ -12,7 +12,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.dataset.proof.report import VerifyReport
 from fastwire_daemon.sinks.stdout import StdoutSink
 from tests.daemon.cli.program import Run
-from tests.daemon.cli.test_refusals import answering
+from tests.support.answering import answering
 
 EVIL = '\x1b]0;owned\x07\x1b[2J\x9b1;1Hroot password:\r\n{"level":"error","event":"forged"}\u202e'
 SHOWN = repr(EVIL)[1:-1]

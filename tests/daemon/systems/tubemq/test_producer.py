@@ -218,18 +218,6 @@ async def test_the_port_of_a_broker_is_not_that_of_a_master(broker: TubeMQDevBro
             pass
 
 
-async def test_a_web_port_says_so(broker: TubeMQDevBroker) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        with pytest.raises(ProduceError, match="this is a web port"):
-            async with producing(broker, url=f"tubemq://127.0.0.1:{server.sockets[0].getsockname()[1]}"):
-                pass
-
-
 async def test_no_master_answers(broker: TubeMQDevBroker) -> None:
     broker.standby = True
     with pytest.raises(ProduceError, match="is not master now"):
