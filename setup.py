@@ -49,7 +49,7 @@ setup(
     package_dir={"fastwire_daemon": "daemon", "fastwire_daemon.conf": "conf"},
     package_data={
         "": ["py.typed", "*.pyi", "*.pxd", "*.h"],
-        "fastwire_daemon.conf": ["*"],
+        "fastwire_daemon.conf": ["*", "kubernetes/*"],
         "fastwire_daemon.service": ["*.html"],
     },
     ext_modules=cythonize(

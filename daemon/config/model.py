@@ -44,6 +44,8 @@ class DaemonConfig(Table):
     """Address of the HTTP server (/, /metrics /livez /readyz /status); "" for none, "unix:/path" for a Unix socket."""
     drain_timeout: Duration = 30.0
     """Longest time that a stop may take to commit and acknowledge the records that were read."""
+    reload: Literal["signal", "change"] = "signal"
+    """When this file is read again: at SIGHUP; or also when its content has changed, which is looked at every 5 s."""
 
 
 class RollConfig(Table):
@@ -152,6 +154,7 @@ class Config(Landing):
     """Jobs on Spark by name; `fastwire-consume spark` runs them."""
     _path: Path | None = PrivateAttr(default=None)
     _former: tuple[Problem, ...] = PrivateAttr(default=())
+    _text: str = PrivateAttr(default="")
 
     @property
     def sources(self) -> dict[str, Reading]:
@@ -171,3 +174,8 @@ class Config(Landing):
     def former(self) -> tuple[Problem, ...]:
         """Keys and values that are written under former names, each with today's; they are no mistakes."""
         return self._former
+
+    @property
+    def text(self) -> str:
+        """The text that this was read from."""
+        return self._text

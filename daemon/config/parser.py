@@ -51,6 +51,7 @@ def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Co
         raise ConfigError([Problem(str(path), "", f"is not UTF-8 text (byte {exc.start})")]) from None
     config = parse_config(text, environ, name=str(path))
     config._path = path
+    config._text = text
     return config
 
 

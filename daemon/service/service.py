@@ -1,7 +1,8 @@
 """The daemon process: it starts the pipelines, handles signals and shuts down in order.
 
-SIGTERM and SIGINT drain, a second one aborts at once; SIGHUP reloads the configuration, SIGUSR1 switches the log to
-debug and back. An abort loses no records: records that are not committed were not acknowledged.
+SIGTERM and SIGINT drain, a second one aborts at once; SIGHUP, or a change of the file with ``daemon.reload``, reloads
+the configuration, SIGUSR1 switches the log to debug and back. An abort loses no records: records that are not
+committed were not acknowledged.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ from .progress import Progress, ProgressFacts
 from .reload import CHECKS_S, Refusals, has_landed, lost_datasets
 from .systemd import Notifier
 from .totals import Totals
+from .watch import call_on_change
 
 __all__ = ["Service", "run_service"]
 
@@ -209,6 +211,7 @@ class Service:
         clock = asyncio.create_task(self._clock())
         progress = asyncio.create_task(self._show_progress())
         start = asyncio.create_task(self._await_start())
+        watch = asyncio.create_task(self._watch())
         try:
             # A signal to stop may have come before there was anything to drain.
             wanted = self._wanted(self._config) if not self._signals else []
@@ -231,7 +234,8 @@ class Service:
             clock.cancel()
             progress.cancel()
             start.cancel()
-            await asyncio.gather(clock, progress, start, return_exceptions=True)
+            watch.cancel()
+            await asyncio.gather(clock, progress, start, watch, return_exceptions=True)
             self._budget.stop()
             if http is not None:
                 await http.stop()
@@ -358,6 +362,10 @@ class Service:
             self._reload_again = True  # the running reload may have read the file before its latest change
             return
         self._reloading = asyncio.create_task(self._reload(self._config.path))
+
+    async def _watch(self) -> None:
+        if self._config.daemon.reload == "change" and self._config.path is not None:
+            await call_on_change(self._config.path, self._config.text, self._on_reload)
 
     async def _reload(self, path: Path) -> None:
         """Apply the configuration file, and again if another SIGHUP has arrived meanwhile."""

@@ -73,15 +73,24 @@ def test_a_second_signal_aborts_and_loses_nothing(scene: Scene) -> None:
     scene.judge()
 
 
-def test_sighup_takes_a_new_configuration_over(scene: Scene, tmp_path: Path, nursery: Nursery) -> None:
-    config = scene.job.write(tmp_path)
+@pytest.mark.parametrize("how", ["signal", "change"])
+def test_a_new_configuration_is_taken_over(scene: Scene, tmp_path: Path, nursery: Nursery, how: str) -> None:
+    """At SIGHUP, or because the file has changed."""
+    job = replace(scene.job, daemon={"reload": how})
+    config = job.write(tmp_path)
     with Daemon("run", str(config), log=tmp_path / "log", nursery=nursery) as daemon:
+
+        def replace_by(text: str) -> None:
+            new = tmp_path / "new"
+            new.write_text(text)
+            new.rename(config)
+            if how == "signal":
+                daemon.signal(signal.SIGHUP)
+
         daemon.wait_for_rows(FED)
-        config.write_text(scene.job.text().replace("[pipelines.p.sink]\n", "[pipelines.p.sink]\npat = 3\n"))
-        daemon.signal(signal.SIGHUP)
+        replace_by(job.text().replace("[pipelines.p.sink]\n", "[pipelines.p.sink]\npat = 3\n"))
         daemon.wait_for("the old one stays in force")
-        config.write_text(scene.job.text().replace('"200ms"', '"100ms"'))
-        daemon.signal(signal.SIGHUP)
+        replace_by(job.text().replace('"200ms"', '"100ms"'))
         daemon.wait_for("configuration reloaded")
         scene.feed.add(1)
         daemon.wait_for_rows(scene.feed.count)

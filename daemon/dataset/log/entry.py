@@ -18,7 +18,7 @@ import orjson
 from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
 from fastwire.position import Coverage, Gap, Log, Position, Span, format_position, nest, parse_position, unnest
 
-from ...runtime.errors import DatasetDamagedError
+from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 
 __all__ = [
     "CHECKPOINTS",
@@ -279,11 +279,19 @@ class LogEntry:
 
     @classmethod
     def decode(cls, data: bytes, name: str) -> "LogEntry":
-        """Decode the content of the file ``name``. Raises DatasetDamagedError."""
+        """Decode the content of the file ``name``.
+
+        Raises DatasetDamagedError, and DatasetMismatchError for an entry of a later format.
+        """
         try:
             value = unpack(data)
+            if _count(value["format"]) > FORMAT:
+                raise DatasetMismatchError(
+                    f"{name} has format {value['format']}, because a later version of fastwire writes this dataset; "
+                    f"this version of fastwire knows {FORMAT}. Continue with that version"
+                )
             if value["format"] != FORMAT:
-                raise ValueError(f"format {value['format']!r}, this version of fastwire knows {FORMAT}")
+                raise ValueError(f"there is no format {value['format']}")
             files, dead_letters = (list(_files_from_json(value.get(key, {}))) for key in ("files", "letters"))
             if "crc32c" in value:
                 checksums = dict(

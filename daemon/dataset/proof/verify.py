@@ -28,7 +28,7 @@ from fastwire.position import (
     positions_of,
 )
 
-from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
+from ...runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
 from ..description import DESCRIPTION, Description, read_description
 from ..log.checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
 from ..log.deadletterfile import read_dead_letters
@@ -136,7 +136,11 @@ class _Verification:
         linked = [name for name in self._storage.walk(LOG) if name.endswith(".json")]
         checkpoints = checkpoint_numbers(self._storage)
         self._noted = max(noted_numbers(self._storage), default=0)
-        expected, state = self._read_log(description, checkpoints)
+        try:
+            expected, state = self._read_log(description, checkpoints)
+        except DatasetMismatchError as exc:
+            self._problem("format", LOG, str(exc))
+            return report
         self._check_numbers(linked, state.number)
         newest = max((number for number in checkpoints if number <= state.number), default=0)
         self._check_files(expected, seen | dead_letters, newest, description.extension)
@@ -200,7 +204,7 @@ class _Verification:
         while number > self._expired and (data := self._storage.read(name := entry_name(self._last + 1))) is not None:
             try:
                 self._note_expiry(LogEntry.decode(data, name), self._last + 1)
-            except DatasetDamagedError:
+            except DatasetError:
                 return False  # the next run reports it
         return number <= self._expired
 

@@ -25,7 +25,7 @@ from fastwire_daemon.dataset.log.entry import (
 from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.storage.folder import FolderStorage
 from fastwire_daemon.dataset.storage.patience import Patience
-from fastwire_daemon.runtime.errors import DatasetDamagedError
+from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
 from tests.support import rolls
 
 WRITER = "0123456789abcdef"
@@ -140,10 +140,17 @@ def test_a_cut_off_entry_is_an_error(size: int) -> None:
             LogEntry.decode(data[: size % (len(data) - 1)], "x")
 
 
+def test_a_later_format_is_no_damage() -> None:
+    value = json.loads(LogEntry(writer=WRITER, roll=1, at="now").encode()) | {"format": 2, "files": "in another way"}
+    with pytest.raises(DatasetMismatchError, match="x has format 2, because a later version of fastwire writes"):
+        LogEntry.decode(json.dumps(value).encode(), "x")
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 2}, "format 2, this version of fastwire knows 1"),
+        ({"format": 0}, "there is no format 0"),
+        ({"format": "2"}, "'2' is not a count"),
         ({"writer": "../../../etc"}, "is not the name of a writer"),
         ({"files": {"../": [[0, 1, 1]]}}, "is not a folder of a dataset"),
         ({"files": {"/etc/": [[0, 1, 1]]}}, "is not a folder of a dataset"),
