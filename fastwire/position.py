@@ -28,6 +28,7 @@ __all__ = [
     "Positions",
     "Span",
     "UndeclaredGapError",
+    "Until",
     "format_position",
     "nest",
     "parse_position",
@@ -242,6 +243,13 @@ class Gap:
     reason: str
 
 
+class Until(NamedTuple):
+    """The end of a bounded run in one log: nothing behind ``position`` lands. ``run`` names the run that it is of."""
+
+    position: Position
+    run: str
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """The records of ``log`` after ``start`` up to and including ``end``, read by one reader; ``gap`` follows them.
@@ -261,6 +269,7 @@ class Span:
     gap: Gap | None = None
     held_from: Position | None = None
     witness: int | None = field(default=None, compare=False)  # it does not change which atoms these are
+    until: Until | None = field(default=None, compare=False)  # set with this commit; None: as before
 
     @property
     def reach(self) -> Position:
@@ -271,10 +280,10 @@ class Span:
 class _Line:
     """The coverage of one log: its start, and disjoint intervals in order, none of them empty, adjacent ones merged.
 
-    ``witness`` is that of the atom before the end.
+    ``witness`` is that of the atom before the end, ``until`` the end of the newest bounded run.
     """
 
-    __slots__ = ("intervals", "positions", "start", "witness")
+    __slots__ = ("intervals", "positions", "start", "until", "witness")
 
     def __init__(
         self,
@@ -282,11 +291,13 @@ class _Line:
         start: Position,
         intervals: list[tuple[Position, Position]],
         witness: int | None = None,
+        until: Until | None = None,
     ) -> None:
         self.positions = positions
         self.start = start
         self.intervals = intervals
         self.witness = witness
+        self.until = until
 
     @property
     def end(self) -> Position:
@@ -339,6 +350,15 @@ class Coverage:
         """Set the witness of a known log, as :meth:`witness` has returned it. Raises KeyError for another log."""
         self._lines[log].witness = witness
 
+    def until(self, log: Log) -> Until | None:
+        """Return the end of the newest bounded run in ``log``; None if there was none."""
+        line = self._lines.get(log)
+        return None if line is None else line.until
+
+    def end_at(self, log: Log, until: Until) -> None:
+        """Set the end of a bounded run in a known log. Raises KeyError for another log."""
+        self._lines[log].until = until
+
     def holes(self, log: Log) -> tuple[tuple[Position, Position], ...]:
         """Return the intervals that have not landed, between the start of the log and the end of its last landed
         interval.
@@ -382,8 +402,12 @@ class Coverage:
         Raises OverlapError if :meth:`overlaps`, UndeclaredGapError if a log that is always read in order would get a
         hole, ValueError for a span that runs backwards or is of an unknown system; nothing is changed then.
         """
-        if self._append(span):
-            return
+        if not self._append(span):
+            self._put(span)
+        if span.until is not None:
+            self.end_at(span.log, span.until)
+
+    def _put(self, span: Span) -> None:
         log, start, reach = span.log, span.start, span.reach
         positions = positions_of(log.system)
         order = positions.order
@@ -454,7 +478,7 @@ class Coverage:
         """Return an independent Coverage of the same value."""
         other = Coverage()
         other._lines = {
-            log: _Line(line.positions, line.start, line.intervals.copy(), line.witness)
+            log: _Line(line.positions, line.start, line.intervals.copy(), line.witness, line.until)
             for log, line in self._lines.items()
         }
         return other
@@ -473,7 +497,7 @@ class Coverage:
         """Return plain dicts and lists, nested by :func:`nest`.
 
         A log is ``[start]`` without an interval, ``[start, end]`` with one that begins at the start, and otherwise
-        ``[start, [after, up to], …]``. Witnesses are not part of it.
+        ``[start, [after, up to], …]``. Witnesses and ends of runs are not part of it.
         """
         return nest((log, _line_to_json(line)) for log, line in self._lines.items())
 

@@ -7,6 +7,7 @@ exits with code 78.
 from .access import AuthConfig, OAuth2Config, TlsConfig
 from .address import HttpAddress, parse_url
 from .connection import Connection
+from .end import End, parse_end
 from .fields import Start, check_issuer_url, parse_start
 from .machine import available_memory, cores
 from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig
@@ -25,6 +26,7 @@ __all__ = [
     "ConfigError",
     "Connection",
     "DaemonConfig",
+    "End",
     "HttpAddress",
     "OAuth2Config",
     "PipelineConfig",
@@ -55,6 +57,7 @@ __all__ = [
     "parse_config",
     "parse_connection",
     "parse_duration",
+    "parse_end",
     "parse_size",
     "parse_start",
     "parse_url",

@@ -49,7 +49,9 @@ __all__ = [
     "check_compression",
     "check_issuer_url",
     "default_compression",
+    "grammar_in",
     "is_exposed",
+    "parse_moment",
     "plugin_types",
     "read_path",
     "sink_kind",
@@ -207,17 +209,17 @@ def read_path(value: object) -> Path:
 
 
 def _topic(value: object, info: ValidationInfo) -> str:
-    text, grammar = _text(value), _grammar(info)
+    text, grammar = _text(value), grammar_in(info)
     return text if grammar is None else grammar.topic(text)
 
 
 def _pattern(value: object, info: ValidationInfo) -> TopicPattern:
     if not isinstance(value, str):
         raise ValueError(f"must be a string, not {kind(value)}")
-    return (_grammar(info) or grammars()[0]).pattern(value)
+    return (grammar_in(info) or grammars()[0]).pattern(value)
 
 
-def _grammar(info: ValidationInfo) -> Grammar | None:
+def grammar_in(info: ValidationInfo) -> Grammar | None:
     """Return the grammar of the system of the table's URL; None if the URL has no known scheme."""
     if info.context is not None:
         found: Grammar | None = info.context["grammar"]
@@ -341,42 +343,57 @@ def parse_start(value: object, grammar: Grammar | None = None) -> Start:
         if grammar is None:
             raise ValueError("names positions of an unknown system: the url is wrong")
         return Start("positions", positions=_positions(value, grammar))
+    if value in ("earliest", "latest"):
+        return Start("earliest" if value == "earliest" else "latest")
+    if (moment := parse_moment(value)) is not None:
+        return _at(moment, str(value))
+    if not isinstance(value, str):
+        raise ValueError(f"must be {start_choices(grammar)}, not {kind(value)}")
+    raise ValueError(f'must be {start_choices(grammar)}, not "{value}"{nearest(value, ("earliest", "latest"))}')
+
+
+def parse_moment(value: object) -> datetime | None:
+    """Return the moment of a time with a zone, or of a duration before now such as "-1h"; None for another value.
+
+    Raises ValueError for what looks like a time and is none.
+    """
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f'the time "{value.isoformat()}" needs a zone: "{value.isoformat()}Z" is UTC')
-        return _at(value, value.isoformat())
+        return _utc(value, value.isoformat())
     if isinstance(value, date):
         raise ValueError(f'a date is not a time: write "{value.isoformat()}T00:00:00Z"')
     if not isinstance(value, str):
-        raise ValueError(f"must be {start_choices(grammar)}, not {kind(value)}")
-    if value in ("earliest", "latest"):
-        return Start("earliest" if value == "earliest" else "latest")
+        return None
     if _RFC3339.fullmatch(value):
         try:
             moment = datetime.fromisoformat(value.upper().replace(" ", "T"))
         except ValueError as exc:
             raise ValueError(f'"{value}" is not a time: {exc}') from None
-        return _at(moment, value)
+        return _utc(moment, value)
     if re.fullmatch(r"-\d.*", value):
         ago = parse_duration(value[1:], most_s=float("inf"))  # before 1970 is earliest
         try:
-            return _at(datetime.now(UTC) - timedelta(seconds=ago), value)
+            return _utc(datetime.now(UTC) - timedelta(seconds=ago), value)
         except OverflowError:
             raise ValueError(f'"{value}" is before the earliest possible time') from None
     if re.fullmatch(r"\d{4}-\d\d-\d\d.*", value):
         raise ValueError(f'"{value}" must be a whole RFC 3339 time with its zone, such as "2025-01-31T00:00:00Z"')
-    raise ValueError(f'must be {start_choices(grammar)}, not "{value}"{nearest(value, ("earliest", "latest"))}')
+    return None
+
+
+def _utc(moment: datetime, text: str) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as exc:
+        raise ValueError(f'"{text}" is not a time: {exc}') from None
 
 
 def _at(moment: datetime, text: str) -> Start:
-    """Return the start at a time with a zone; before 1970, where brokers count from, it is earliest.
+    """Return the start at a moment; before 1970, where brokers count from, it is earliest.
 
     Raises ValueError if it is not yet: no record lies there, and a wrong clock is less than a day ahead.
     """
-    try:
-        moment = moment.astimezone(UTC)
-    except OverflowError as exc:
-        raise ValueError(f'"{text}" is not a time: {exc}') from None
     if moment < _EPOCH:
         return Start("earliest")
     if moment - datetime.now(UTC) > timedelta(days=1):
@@ -408,7 +425,7 @@ def _positions(table: Mapping[Any, Any], grammar: Grammar) -> dict[str, Position
 
 StartField = Annotated[
     Start,
-    PlainValidator(lambda value, info: parse_start(value, _grammar(info))),
+    PlainValidator(lambda value, info: parse_start(value, grammar_in(info))),
     _as_text,
     WithJsonSchema(
         {

@@ -40,8 +40,14 @@ from .text import Interpolation, KeyPath, either, every, format_size, interpolat
 __all__ = ["load_config", "parse_config", "parse_connection"]
 
 
-def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read and validate a file. Raises ConfigError, also when the file cannot be read."""
+Change = Callable[[dict[str, Any]], None]
+"""Changes the tables of a file before they are validated."""
+
+
+def load_config(
+    path: str | Path, environ: Mapping[str, str] = os.environ, change: Change = lambda tables: None
+) -> Config:
+    """Read and validate a file, as ``change`` leaves it. Raises ConfigError, also when the file cannot be read."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -49,13 +55,18 @@ def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Co
         raise ConfigError([Problem(str(path), "", f"cannot read the configuration: {exc.strerror}")]) from None
     except UnicodeDecodeError as exc:
         raise ConfigError([Problem(str(path), "", f"is not UTF-8 text (byte {exc.start})")]) from None
-    config = parse_config(text, environ, name=str(path))
+    config = parse_config(text, environ, name=str(path), change=change)
     config._path = path
     config._text = text
     return config
 
 
-def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str = "configuration") -> Config:
+def parse_config(
+    text: str,
+    environ: Mapping[str, str] = os.environ,
+    name: str = "configuration",
+    change: Change = lambda tables: None,
+) -> Config:
     """Validate a TOML text and return it with all defaults. ``name`` stands for the file in messages.
 
     Raises ConfigError.
@@ -64,6 +75,7 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str =
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError([_syntax_problem(str(exc), text, name)]) from None
+    change(raw)
     reading = _Parser(name, key_lines(text), interpolate(raw, environ))
     return reading.config()
 
@@ -270,7 +282,8 @@ class _Parser:
                 what = "is repeated" if name == other else f'is part of "{other}" above'
                 self._problem((*path, "topics", index), f'"{text}" {what}')
             seen.add(name)
-        self._check_positions((*path, "start"), source.get("start"), seen, grammar)
+        for key in ("start", "end"):
+            self._check_positions((*path, key), source.get(key), seen, grammar)
 
     def _check_positions(self, path: KeyPath, start: object, topics: Set[str], grammar: Grammar) -> None:
         for name, text in start.items() if isinstance(start, dict) else ():

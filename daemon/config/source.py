@@ -9,6 +9,7 @@ from fastwire.grammar import NamePattern, TopicPattern
 from fastwire.systems import grammar_of
 
 from .connection import Connection, Tell, connection_model, model_for, model_of
+from .end import EndField, parse_end
 from .fields import Pattern, StartField, Text, Topic, parse_start
 from .text import KeyPath
 
@@ -53,11 +54,17 @@ class Reading(Connection):
 class SourceConfig(Reading):
     """The source of the records. Each system has a model of its own with more keys (``systems/<name>/config.py``)."""
 
+    endless: ClassVar[str] = "is not supported: sources of this system have no end"
+    """Why a source of the system has no key ``end``; "" if it has."""
+
     start: StartField
     """First position on a topic of which nothing has landed. Partitions added later are read from their beginning.
 
     A table of positions names each partition that is there. A time before 1970 is `earliest`.
     """
+    end: EndField | None = None
+    """End of a bounded run: "now" (what the log holds at the first start), a time that is past, or a table of positions
+    as for `start`. Records behind it do not land. When all before it has landed the pipeline ends."""
     cluster: Text | None = None
     """Name of the cluster in the dataset's log; default: the hosts of the URL when the dataset was created.
 
@@ -65,6 +72,13 @@ class SourceConfig(Reading):
     """
     on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
     """Reaction to an entry that cannot be decoded. dead_letter: keep it as a dead letter; stop: stop the partition."""
+
+    @classmethod
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+        """Report an end that the sources of the system do not have."""
+        super().check(path, table, tell)
+        if cls.endless and "end" in table:
+            tell((*path, "end"), cls.endless)
 
     @property
     def cluster_name(self) -> str:
@@ -97,13 +111,17 @@ class SubscribedSource(SourceConfig):
 
 
 def refuse_time(path: KeyPath, table: Mapping[str, Any], tell: Tell, why: str) -> None:
-    """Report a time as ``start`` of a system whose brokers find no record by its time; ``why`` says so."""
-    try:
-        start = None if isinstance(table.get("start"), Mapping) else parse_start(table.get("start"))
-    except ValueError:
-        return  # the model reports it
-    if start is not None and start.time is not None:
-        tell((*path, "start"), why)
+    """Report a time as ``start`` or ``end`` of a system whose brokers find no record by its time; ``why`` says so."""
+    for key, parse in (("start", parse_start), ("end", parse_end)):
+        value = table.get(key)
+        if value is None or isinstance(value, Mapping):
+            continue
+        try:
+            place = parse(value)
+        except ValueError:
+            continue  # the model reports it
+        if place.time is not None:
+            tell((*path, key), why)
 
 
 def source_model(system: str) -> type[SourceConfig]:

@@ -32,9 +32,9 @@ from ..systems.source import Assignment, LogStopped, Source, SourceEvents, Sourc
 from .figures import PipelineFigures
 from .firstposition import refuse_lost_dataset, tell_first_positions
 from .roll import Roll, RollPolicy
-from .sinkfailures import SinkFailures
+from .sinkfailures import SinkFailures, drained_without_commit
 from .stages import stage_figures
-from .until_end import unpublished, watch_end
+from .until_end import unpublished, watch_bounds, watch_end
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
@@ -57,8 +57,9 @@ class PipelineFailed(FastwireError):  # noqa: N818 - what happened to the pipeli
 class Pipeline:
     """Moves the records of one source into one sink until it is drained, fails, or reaches its end.
 
-    With ``until_end`` it ends when all records that the broker held at the start are committed. ``create`` allows a new
-    dataset although the source's cursor has progress already. ``max_records`` drains it after so many records.
+    With ``until_end`` it ends when all records that the broker held at the start are committed, ``bounded`` when those
+    up to the source's ``end`` are. ``create`` allows a new dataset although the source's cursor has progress already.
+    ``max_records`` drains it after so many records.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Pipeline:
         policy: RollPolicy,
         *,
         until_end: bool = False,
+        bounded: bool = False,
         max_records: int | None = None,
         create: bool = False,
         drain_timeout_s: float = 30.0,
@@ -87,7 +89,7 @@ class Pipeline:
         self._budget = budget
         self._metrics = metrics
         self._roll = Roll(policy)
-        self._until_end = until_end
+        self._until_end, self._bounded = until_end, bounded
         self._max_records = max_records
         self._create = create
         self._drain_timeout_s = drain_timeout_s
@@ -257,14 +259,16 @@ class Pipeline:
             starting = asyncio.ensure_future(self._source.start(self.coverage))
             starting.add_done_callback(self._background_ended)
             try:
-                if self._until_end:
-                    watch = asyncio.create_task(watch_end(self, self._source, starting, self._roll.policy.max_age_s))
+                if self._until_end or self._bounded:
+                    bounds = watch_bounds(self, self._source, starting) if self._bounded else None
+                    ends = bounds or watch_end(self, self._source, starting, self._roll.policy.max_age_s)
+                    watch = asyncio.create_task(ends)
                     watch.add_done_callback(self._background_ended)
                 await self._work()
             finally:
                 starting.cancel()
             await self._finish()
-            if self._until_end and (why := [*self._stopped_logs.values(), *await unpublished(self._sink)]):
+            if watch is not None and (why := [*self._stopped_logs.values(), *await unpublished(self._sink)]):
                 raise PipelineFailed("; ".join(why))
             self._state("ended")
         except PipelineFailed as exc:
@@ -490,7 +494,7 @@ class Pipeline:
         self._drop_chunks()
         self._roll.restart()
         if incomplete:
-            raise _drained_without_commit(exc) from exc
+            raise PipelineFailed(drained_without_commit(exc)) from exc
         if self._draining:
             return
         self._commit_reason = None
@@ -533,7 +537,7 @@ class Pipeline:
             except (Superseded, SinkFailedError) as exc:
                 self._sink_failures.void(exc, retried=False)
                 if not isinstance(exc, Superseded | SinkDoneError):
-                    raise _drained_without_commit(exc) from exc
+                    raise PipelineFailed(drained_without_commit(exc)) from exc
 
     async def _close(self) -> None:
         self._draining = True
@@ -591,10 +595,3 @@ class Pipeline:
         self.error = str(exc)
         self._state("failed")
         return exc
-
-
-def _drained_without_commit(exc: Exception) -> PipelineFailed:
-    return PipelineFailed(
-        f"the drain has not committed its last records: {exc}; none are lost: they are not acknowledged, and the next "
-        "start reads them again"
-    )

@@ -1,4 +1,6 @@
-"""``--until-end``: the end of a pipeline once all records that the broker held at the start are committed."""
+"""The end of a pipeline: with ``--until-end`` when all that the broker held at the start is committed, with ``end``
+when each log is committed up to the end that its dataset has kept.
+"""
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
@@ -13,7 +15,7 @@ from ..systems.reading.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed, UnorderedSource
 from .figures import PipelineFigures
 
-__all__ = ["unpublished", "watch_end"]
+__all__ = ["unpublished", "watch_bounds", "watch_end"]
 
 PEER_POLL_S = 1.0  # interval of requests to the broker about logs that another consumer reads
 BUSY_POLL_S = 10.0  # the same while records arrive: with a thousand logs the answers would cost more than the records
@@ -88,6 +90,35 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
                 pipeline.commit_soon("end")
                 pipeline.refresh_soon()
         await asyncio.sleep(LOOK_S)
+
+
+async def watch_bounds(pipeline: _Pipeline, source: Source, starting: "asyncio.Future[None]") -> None:
+    """Drain the pipeline when all logs are committed up to the ends of a bounded run, which Coverage has.
+
+    Nothing but the end ends it: a broker that is away is waited for, as in a run without end.
+    """
+    loop = asyncio.get_running_loop()
+    await _find_heads(source, starting)
+    asked, landed_at = 0.0, 0.0
+    while not pipeline.is_draining:
+        await asyncio.sleep(LOOK_S)
+        if pipeline.assigning or source.offering or loop.time() - asked < PEER_POLL_S:
+            continue
+        asked = loop.time()
+        logs = {index: log_ for index, log_ in enumerate(source.logs) if not pipeline.has_stopped(index)}
+        ends = {index: pipeline.coverage.until(log_) for index, log_ in logs.items()}
+        known = {index: end.position for index, end in ends.items() if end is not None}
+        behind = any(_is_behind(source, index, end) for index, end in known.items())
+        if len(known) < len(ends) or await source.unfinished(known, pipeline.coverage):
+            # Those without an end are read by other instances, which commit them, or wait for their brokers.
+            if not behind:
+                pipeline.commit_soon("end")
+            pipeline.refresh_soon()
+            continue
+        landed_at = landed_at or loop.time()
+        confirmed = not source.confirms or not await source.unfinished(known, Coverage())
+        if confirmed or loop.time() - landed_at > CONFIRM_LIMIT_S:
+            pipeline.drain("end")
 
 
 class _Standstill:

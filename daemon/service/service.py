@@ -287,6 +287,7 @@ class Service:
             metrics,
             RollPolicy(roll.bytes, roll.rows, roll.age, roll.idle),
             until_end=self._until_end,
+            bounded=config.source.end is not None,
             max_records=self._max_records,
             create=config.sink.create,
             drain_timeout_s=self._config.daemon.drain_timeout,

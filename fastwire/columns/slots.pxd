@@ -9,6 +9,7 @@ cdef struct SlotHead:            # the part of a partition's slot that all syste
     int32_t log
     int32_t topic
     int32_t partition
+    int64_t until                # end of a bounded run: what begins here or later is not taken
     int32_t session              # responses to requests of older sessions are dropped; 0 = not read
     int64_t largest              # bytes of the largest recent batch
     uint64_t chunk               # the chunk that holds this slot's open span

@@ -1,6 +1,6 @@
 """Base of the partition slots of systems whose consumers ask for records: one slot for each log."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 
 from fastwire.wire.array cimport array_grown
@@ -36,6 +36,7 @@ cdef class PartitionSlots(LogTable):
         self.slots = grown
         s = <SlotHead*>(grown + index * self.width)
         s.known = True
+        s.until = INT64_MAX
         s.log = <int32_t>index
         s.topic = self.topic_of(log)
         s.partition = partition
@@ -53,6 +54,10 @@ cdef class PartitionSlots(LogTable):
     def detach(self, int64_t index):
         """Drop all responses about this partition from now on."""
         self.head(index).session = 0
+
+    def end_at(self, int64_t index, int64_t until):
+        """Take nothing of this partition from the offset ``until`` on: the span of what precedes it ends there."""
+        self.head(index).until = until
 
     def session(self, int64_t index):
         """Return the session whose responses count; 0 = none."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..bounds import Bounds
 from ..options import ConfigPath, complete_pipeline
 
 if TYPE_CHECKING:
@@ -33,6 +34,31 @@ def run(
     max_records: Annotated[
         int | None, typer.Option("--max-records", metavar="N", min=1, help="Stop each pipeline after about N records.")
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="START", help="First position of new topics, instead of source.start."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="END", help='End with what precedes this time, or with "now": source.end.'),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into",
+            metavar="PATH",
+            help="Land one pipeline in another dataset, beside the daemon that runs: under a group of its own, without "
+            "the HTTP server.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="NAME",
+            help="Group or subscription of --into; default: that of the pipeline and a hash of the path.",
+        ),
+    ] = None,
     log_level: Annotated[
         LogLevel, typer.Option("--log-level", help="Lowest level that is logged; SIGUSR1 switches to debug and back.")
     ] = "info",
@@ -44,6 +70,7 @@ def run(
 
     loaded = load_config(config)
     _require_pipelines(loaded, pipeline)
+    loaded = Bounds(start, until, into, group).apply(loaded, pipeline or list(loaded.pipelines))
     configure(level="debug" if verbose else log_level)
     from ...service.service import run_service
     from ..check.checks import refusals

@@ -13,7 +13,16 @@ from fastwire.position import Coverage
 
 from ..storage.base import Storage
 from ..storage.disk import DISK_FULL
-from .entry import CHECKPOINTS, LogEntry, pack, unpack, witnesses_from_json, witnesses_to_json
+from .entry import (
+    CHECKPOINTS,
+    LogEntry,
+    ends_from_json,
+    ends_to_json,
+    pack,
+    unpack,
+    witnesses_from_json,
+    witnesses_to_json,
+)
 
 __all__ = ["Checkpoint", "checkpoint_name", "newest_checkpoint", "write_checkpoint"]
 
@@ -68,6 +77,8 @@ class Checkpoint:
             value["types"] = columns_to_json(self.types)
         if witnesses := witnesses_to_json((log, self.coverage.witness(log)) for log in self.coverage.logs()):
             value["witnesses"] = witnesses
+        if ends := ends_to_json((log, self.coverage.until(log)) for log in self.coverage.logs()):
+            value["ends"] = ends
         return pack(value)
 
     @classmethod
@@ -85,6 +96,8 @@ class Checkpoint:
             coverage = Coverage.from_json(value["coverage"])
             for log, witness in witnesses_from_json(value.get("witnesses", {})).items():
                 coverage.recall(log, witness)
+            for log, until in ends_from_json(value.get("ends", {})).items():
+                coverage.end_at(log, until)
             return cls(number, coverage, rows, files, nbytes, types)
         except (KeyError, TypeError) as exc:
             raise ValueError(f"not a checkpoint: {exc}") from exc

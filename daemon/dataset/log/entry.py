@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
-from fastwire.position import Coverage, Gap, Log, Position, Span, format_position, nest, parse_position, unnest
+from fastwire.position import Coverage, Gap, Log, Position, Span, Until, format_position, nest, parse_position, unnest
 
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 
@@ -246,6 +246,8 @@ class LogEntry:
             last = {span.log: span.witness for span in self.spans}
             if witnesses := witnesses_to_json(last.items()):
                 value["witnesses"] = witnesses
+            if ends := ends_to_json((span.log, span.until) for span in self.spans):
+                value["ends"] = ends
         if self.dead_letters:
             value["letters"] = _files_to_json(self.dead_letters)
         if self.dead_letter_counts:
@@ -307,7 +309,11 @@ class LogEntry:
                 at=_text(value["at"]),
                 files=tuple(files),
                 dead_letters=tuple(dead_letters),
-                spans=_witnessed(_spans_from_json(value.get("spans", {})), value.get("witnesses", {})),
+                spans=_with_facts(
+                    _spans_from_json(value.get("spans", {})),
+                    witnesses_from_json(value.get("witnesses", {})),
+                    ends_from_json(value.get("ends", {})),
+                ),
                 dead_letter_counts=tuple(
                     DeadLetterCount(log, _count(entries), _count(rows))
                     for log, (entries, rows) in unnest(value.get("diverted", {}))
@@ -376,12 +382,23 @@ def witnesses_from_json(value: Any) -> dict[Log, int]:
     return {log: int(_text(witness)) for log, witness in unnest(value)}
 
 
-def _witnessed(spans: Iterable[Span], value: Any) -> tuple[Span, ...]:
-    """Return the spans; the last one of each log has the witness."""
-    witnesses, found = witnesses_from_json(value), list(spans)
-    for at in range(len(found) - 1, -1, -1) if witnesses else ():
-        if (witness := witnesses.pop(found[at].log, None)) is not None:
-            found[at] = replace(found[at], witness=witness)
+def ends_to_json(ends: Iterable[tuple[Log, Until | None]]) -> dict[str, Any]:
+    """Return the ends of bounded runs that are set, by log: position and name of the run."""
+    return nest((log, [format_position(log.system, end.position), end.run]) for log, end in ends if end is not None)
+
+
+def ends_from_json(value: Any) -> dict[Log, Until]:
+    """Read what :func:`ends_to_json` returned. Raises ValueError."""
+    return {log: Until(parse_position(log.system, _text(at)), _text(run)) for log, (at, run) in unnest(value)}
+
+
+def _with_facts(spans: Iterable[Span], witnesses: dict[Log, int], ends: dict[Log, Until]) -> tuple[Span, ...]:
+    """Return the spans; the last one of each log has its witness and the end of the run."""
+    found = list(spans)
+    for at in range(len(found) - 1, -1, -1) if witnesses or ends else ():
+        witness, until = witnesses.pop(found[at].log, None), ends.pop(found[at].log, None)
+        if witness is not None or until is not None:
+            found[at] = replace(found[at], witness=witness, until=until)
     return tuple(found)
 
 

@@ -75,6 +75,8 @@ class KafkaReading(KafkaConnection):
 class KafkaSourceConfig(KafkaReading, SubscribedSource):
     """Source of records: topics of Kafka."""
 
+    endless = ""
+
     group_protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
     """Group protocol: consumer is KIP-848; none joins no group and reads all partitions."""
     group_instance_id: Text | None = None

@@ -71,6 +71,8 @@ class PulsarConnection(Secured):
 class PulsarSourceConfig(PulsarConnection, SubscribedSource):
     """Source of records: topics of Pulsar."""
 
+    endless = ""
+
     subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
     """How consumers share the subscription. failover: one reads each partition, the others stand by."""
     consumer_name: Text | None = None
@@ -102,6 +104,8 @@ class PulsarSourceConfig(PulsarConnection, SubscribedSource):
         kind = table.get("subscription_type", "failover")
         if table.get("read_compacted") in (True, "true") and kind in ("shared", "key_shared"):
             tell((*path, "read_compacted"), 'needs subscription_type = "exclusive" or "failover"')
+        if table.get("end") is not None and kind in ("shared", "key_shared"):
+            tell((*path, "end"), f'needs subscription_type = "exclusive" or "failover": {kind} has no order to end in')
         if table.get("priority_level") and kind in ("exclusive", "key_shared"):
             tell((*path, "priority_level"), f'is for "failover" and "shared": the broker does not look at it on {kind}')
         _check_schema((*path, "initial_schema"), table.get("initial_schema"), tell)

@@ -51,6 +51,7 @@ class PulledPartition(StagedPartition, Generic[L]):
     session: int = field(default=0, init=False)  # counts grants: answers to requests of earlier ones are ignored
     log_start: int = field(default=-1, init=False)
     end: int = field(default=-1, init=False)  # of the log, as it was last asked for
+    until: Position | None = field(default=None, init=False)  # the end of a bounded run
     link: L | None = field(default=None, init=False)  # by which it is read
     refusals: Backoff = field(default_factory=lambda: Backoff(most_s=MOST_REFUSED_S), init=False)  # by leaders
 

@@ -4,6 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from fastwire.errors import FastwireError
@@ -20,6 +21,7 @@ from ..links.linkbook import LinkBook
 from ..source import Assignment, First, LogStopped, SourceEvents, SourceFailed, unnamed_partitions
 from .atleaders import AGAIN_S, MOST_S, Freshness
 from .clustered import ClusteredSource
+from .ends import Ends
 from .leaders import Leaders
 from .offsetlag import LogEnds, OffsetLag
 from .offsetlookup import OffsetLookup
@@ -67,6 +69,9 @@ class Slots(Protocol):
     def detach(self, index: int) -> None:
         """Drop all answers about this partition from now on."""
 
+    def end_at(self, index: int, until: int) -> None:
+        """Take nothing of this partition from the offset ``until`` on."""
+
     def position(self, index: int) -> Position:
         """Return the position before the next record to read."""
 
@@ -89,6 +94,7 @@ class PullSource(ClusteredSource[C, L, P]):
     _leaders: Leaders[L, P]
     _lookup: OffsetLookup[C, P]
     _stats: OffsetLag
+    _ends: Ends
 
     def __init__(
         self,
@@ -176,13 +182,28 @@ class PullSource(ClusteredSource[C, L, P]):
             granted.append(partition)
             partition.move(Stage.READING)
             partition.session += 1
+            partition.until = self._ends.until(partition.log, coverage)
+            if partition.until is not None:
+                self.slots.end_at(partition.index, partition.until.a)
             self._attach(partition, partition.position(coverage), coverage)
-            self._leaders.place(partition)
+            if not self.has_ended(partition):
+                self._leaders.place(partition)
         self._granted(granted)
 
     def _attach(self, partition: P, at: Position, coverage: Coverage) -> None:
         """Read ``partition`` from ``at`` on, where ``coverage`` ends."""
         self.slots.attach(partition.index, at, partition.session)
+
+    def has_ended(self, partition: P) -> bool:
+        """Return True if a granted partition was read up to the end of a bounded run."""
+        return partition.until is not None and self.slots.position(partition.index).a >= partition.until.a
+
+    def rests(self, partition: P) -> bool:
+        """Request no more records of a partition that has reached its end; return True if it has."""
+        if not self.has_ended(partition):
+            return False
+        self._leaders.forget(partition)
+        return True
 
     def _granted(self, partitions: Sequence[P]) -> None:
         """Note that ``partitions`` are read from now on."""
@@ -344,6 +365,17 @@ class PullSource(ClusteredSource[C, L, P]):
             return None
         try:
             first = await self._first(partition, assignment, coverage)
+            if partition.assignment is not assignment:
+                return None
+            first = await self._ends.add(
+                partition.index,
+                partition.log,
+                first,
+                coverage,
+                name=partition.start_name,
+                now=lambda: partition.head,
+                at=lambda time: self._end_at(partition, time),
+            )
             self._beginless.pop(partition, None)
             return first
         except FastwireError as exc:
@@ -357,6 +389,10 @@ class PullSource(ClusteredSource[C, L, P]):
 
         Raises LogStopped where it must not be read, and what the cluster's answers raise.
         """
+
+    async def _end_at(self, partition: P, time: datetime) -> Position:
+        """Return the position before the first record of ``time`` or later. Raises FastwireError."""
+        raise NotImplementedError(f"brokers of {self.system} find no record by its time, which the model refuses")
 
     def _unresolved(self, partition: P, error: FastwireError) -> None:
         """Handle the reason why an assigned partition cannot be read from its position."""

@@ -17,6 +17,7 @@ def source_fields(source: SourceConfig, columns: Iterable[str] | None, cluster: 
     return {
         "on_corrupt": source.on_corrupt,
         "start": source.start,
+        "end": source.end,
         "cluster": cluster or source.cluster_name,
         "columns": None if columns is None else frozenset(columns),
     }

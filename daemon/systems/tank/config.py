@@ -42,6 +42,8 @@ class TankConnection(Connection):
 class TankSourceConfig(TankConnection, SourceConfig):
     """Source of records: topics of TANK."""
 
+    endless = ""
+
     incarnation: dict[Text, Natural] = Field(default_factory=dict)
     """Number of times that topics were deleted and created again under the same name, by topic; 0 if it is missing."""
     on_unreadable: Literal["stop", "continue"] = "stop"

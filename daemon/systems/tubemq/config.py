@@ -72,6 +72,8 @@ class TubeMQConnection(Secured):
 class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
     """Source of records: topics of TubeMQ."""
 
+    endless = ""
+
     filters: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
     """Values of $msgType$ that are read, by topic; a topic that is missing here is read whole."""
     incarnation: dict[Text, Annotated[Natural, AfterValidator(_incarnation)]] = Field(default_factory=dict)

@@ -65,6 +65,61 @@ class SystemDelivery(SystemSuite):
             await run.until(lambda: len(sink.rows) >= 20, "the later records")
         assert sorted(sink.values) == sorted(later)
 
+    # --- where reading ends
+
+    @on_uvloop
+    async def test_a_run_ends_at_the_end_of_its_beginning(self, scene: Scene) -> None:
+        """``end = "now"``: what is produced later does not land, and the pipeline ends by itself."""
+        self._needs("ends")
+        wanted = scene.produce(10, 0) + scene.produce(10, 1)
+        sink = MemorySink()
+        async with scene.running(sink, end="now") as run:
+            await run.assigned(sink)
+            later = scene.produce(10, 0) + scene.produce(10, 1)
+            await run.end()
+        self._check_end(sink, wanted, later)
+
+    @on_uvloop
+    async def test_a_bounded_run_keeps_its_end_over_restarts(self, scene: Scene) -> None:
+        """A run that was drained before its end ends at the same place, and a later one goes on from there."""
+        self._needs("ends")
+        wanted = scene.produce(10, 0) + scene.produce(10, 1)
+        sink = MemorySink()
+        async with scene.running(sink, policy=OPEN, end="now") as run:
+            await run.assigned(sink)
+            run.pipeline.drain("test")
+            await run.end()
+        later = scene.produce(10, 0) + scene.produce(10, 1)
+        async with scene.running(sink, end="now") as run:
+            await run.end()
+        self._check_end(sink, wanted, later)
+        async with scene.running(sink, end="now") as run:
+            await run.end()
+        self._check(scene, sink)
+
+    @on_uvloop
+    async def test_a_run_ends_at_a_position(self, scene: Scene) -> None:
+        """``end`` as a table of positions; a run that has nothing left to read ends at once."""
+        self._needs("ends", "start positions")
+        wanted = scene.produce(10, 0) + scene.produce(10, 1)
+        first, _ = self._start_example()
+        ends = map(self._positions.format, scene.broker.end_positions(TOPIC))
+        end = {f"{first.removesuffix('0')}{number}": at for number, at in enumerate(ends)}
+        later = scene.produce(10, 0) + scene.produce(10, 1)
+        sink = MemorySink()
+        for _ in range(2):
+            async with scene.running(sink, end=end) as run:
+                await run.end()
+        self._check_end(sink, wanted, later)
+
+    def _check_end(self, sink: MemorySink, wanted: list[bytes], later: list[bytes]) -> None:
+        """Check that the records before the end have landed, each once, and none behind it where it is exact."""
+        values = sorted(sink.values)
+        if "exact ends" in self.lacks:
+            assert sorted(set(values)) == values
+            values = [value for value in values if value not in later]
+        assert values == sorted(wanted)
+
     # --- exactly once
 
     @on_uvloop

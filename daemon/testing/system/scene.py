@@ -289,14 +289,24 @@ class Scene:
         pool = Pool(memory)
         budget = Budget(pool)
         metrics = DaemonMetrics("0").pipeline("conformance")
-        factory = source_factory(self.source(**more), pool, metrics)
+        source = self.source(**more)
+        factory = source_factory(source, pool, metrics)
 
         def make(events: SourceEvents, cluster: str | None) -> Source:
             self.last_source = factory(events, cluster)
             return self.last_source
 
         pipeline = Pipeline(
-            "conformance", make, sink, budget, metrics, policy, until_end=until_end, create=True, drain_timeout_s=10
+            "conformance",
+            make,
+            sink,
+            budget,
+            metrics,
+            policy,
+            until_end=until_end,
+            bounded=source.end is not None,
+            create=True,
+            drain_timeout_s=10,
         )
         budget.start()
         run = Run(pipeline, pool, budget)

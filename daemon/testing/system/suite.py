@@ -28,6 +28,8 @@ Ability = Literal[
     "growth",
     "recreation",
     "start positions",
+    "ends",
+    "exact ends",
     "keys",
     "headers",
     "null values",
@@ -76,6 +78,8 @@ class SystemSuite:
     * ``growth``: partitions can be added to a topic.
     * ``recreation``: a topic that was deleted and created again is read on.
     * ``start positions``: the key ``start`` takes positions of partitions.
+    * ``ends``: the key ``end`` of a source: a run that lands nothing behind it.
+    * ``exact ends``: without it some records behind an end land, because the broker does not say where each lies.
     * ``keys``, ``headers``, ``null values``: records may have them.
     * ``partial confirmation``: the broker's cursor can stand behind any record.
     """

@@ -117,7 +117,7 @@ cdef int put_inner(
         if at == m.size:
             offsets[0] = offset
         offsets[1] = offset + 1
-        if offset < place.offset:
+        if offset < place.offset or offset >= place.until:
             continue
         milli = outer.milli if outer.attributes & LOG_APPEND_TIME else m.milli
         if put_row(
@@ -161,7 +161,7 @@ cdef int put_message(
     offsets[0] = m.offset
     offsets[1] = m.offset + 1
     if not m.attributes & CODEC_MASK:
-        if m.offset >= place.offset and put_row(
+        if place.offset <= m.offset < place.until and put_row(
             c, place, m.offset, m.milli, time_type(&m), m.key, m.key_size, m.value, m.value_size, p + m.size
         ) == NO_MEMORY:
             raise no_room(c)

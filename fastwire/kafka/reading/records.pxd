@@ -34,6 +34,7 @@ cdef struct BatchHead:
 
 cdef struct RowPlace:            # where the rows of a batch belong
     int64_t offset               # records before this one are not wanted
+    int64_t until                # nor this one and those behind it
     int32_t topic
     int32_t partition
 

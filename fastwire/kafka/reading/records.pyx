@@ -176,7 +176,7 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
     headers = zigzag(raw)
     if p is NULL or headers < 0 or headers * 2 > end - p:
         return DAMAGED
-    if head.base_offset + delta < place.offset:
+    if head.base_offset + delta < place.offset or head.base_offset + delta >= place.until:
         return DECODED
     if row >= c.capacity and columns_reserve(c, 1):
         return NO_MEMORY
@@ -233,6 +233,8 @@ cdef int32_t put_plain(
     lane_open(&values, &c.cells[VAR_VALUE], first)
     lane_open(&keys, &c.cells[VAR_KEY], first)
     if not has(c.mask, COL_VALUE) or values.room < 0 or base_offset + last + 1 < place.offset:
+        return i
+    if base_offset + most > place.until:
         return i
     while i < count and row < capacity and edge - at >= PLAIN_HEAD:
         step = fw_varint_near(at, &raw)

@@ -162,7 +162,9 @@ cdef class Scanner(ChunkScanner):
             size = 0
             if not self.at.skip:
                 slot = self.slots.head(self.at.slot_index)
-                self.at.skip = self.slots.room == 0 or slot.session != self.at.session
+                self.at.skip = (
+                    self.slots.room == 0 or slot.session != self.at.session or (<Slot*>slot).offset >= slot.until
+                )
             if not self.at.skip:
                 wanted = min(self.at.records_left, RECORDS_HEAD)
                 if present < wanted:
@@ -226,6 +228,7 @@ cdef class Scanner(ChunkScanner):
         if not whole:
             return self.damaged(slot, p, size, "an answer without one complete batch", False)
         place.offset = slot.offset
+        place.until = slot.head.until
         place.topic = slot.head.topic
         place.partition = slot.head.partition
         if p[MAGIC_AT] < 2:
@@ -552,7 +555,7 @@ cdef class Scanner(ChunkScanner):
         self.advance(slot, end, epoch, 0)
         self.slots.dead_letters[self.at.slot_index] = frozenset([hash(payload) for payload, _ in found])
         log = self.slots.logs[slot.head.log]
-        position, before = Position(end, epoch), Position(start, epoch)
+        position, before = Position(slot.offset, epoch), Position(start, epoch)
         for payload, detail in found:
             text = f"{reason}: {detail}"
             self.open.add_dead_letter(DeadLetter(log, position, text, payload, announced(payload), damage=reason, start=before))
@@ -570,7 +573,7 @@ cdef class Scanner(ChunkScanner):
     cdef int advance(self, Slot* slot, int64_t next_offset, int32_t epoch, int64_t rows) except -1:
         """Record that everything before ``next_offset`` was read: extend the span of the open chunk, or begin one."""
         cdef SpanRow* span = self.span_of(&slot.head, slot.offset, slot.epoch)
-        span.end_a = slot.offset = next_offset
+        span.end_a = slot.offset = min(next_offset, slot.head.until)
         span.end_b = slot.epoch = epoch
         slot.aligned = True
         span.rows += rows

@@ -299,6 +299,9 @@ cdef class Scanner(ChunkScanner):
                 if slot_again(slot, head.ledger, head.entry):
                     raise MemoryError()
             return GO_ON
+        if head.ledger >= slot.until_ledger and (head.ledger > slot.until_ledger or head.entry > slot.until_entry):
+            self.debit(slot, head, permits)
+            return self.end(slot, head)
         if bad is not None:
             if self.beyond:
                 bad, detail = Damage.FRAME, self.frame_too_large(self.beyond)
@@ -324,6 +327,16 @@ cdef class Scanner(ChunkScanner):
         if m.compacted_indexes:
             return self.reject(slot, head, &place, permits, Damage.COMPACTED, "compacted batch", p + at, size - at)
         return self.payload(slot, head, permits, &m, &place, &r, p + at, size - at)
+
+    cdef int end(self, Slot* slot, MessageHead* head) except -1:
+        """Pass over an entry behind the end of a bounded run: everything up to that end has come."""
+        cdef MessageHead last = head[0]
+        last.ledger = slot.until_ledger
+        last.entry = slot.until_entry
+        if slot.ordered and slot_state(slot, last.ledger, last.entry) == 0:
+            self.place_span(slot, &last, 0)
+        slot.ended = True
+        return GO_ON
 
     cdef int narrow(self, MessageHead* head, EntryPlace* place) except -1:
         """Leave out unwanted elements of a batch; the broker may not know of them, and has debited them."""

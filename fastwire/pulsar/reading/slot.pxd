@@ -38,6 +38,9 @@ cdef struct Slot:
     uint64_t debited             # permits since attach
     bint uncounted               # the broker may have debited another number since attach
     uint64_t due_at              # debited count at which the consumer is due; NOT_DUE once it was reported
+    int64_t until_ledger         # end of a bounded run: no later entry is taken; the largest numbers = none
+    int64_t until_entry
+    bint ended                   # a later entry has come
     int64_t landed_ledger        # ordered: everything up to here is durable
     int64_t landed_entry
     int64_t staged_ledger        # ordered: everything up to here was received

@@ -5,7 +5,7 @@ looks at the slots that were touched after each read.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 
@@ -307,6 +307,7 @@ cdef class SlotTable(LogTable):
         s.topic = self.topic_of(log)
         s.partition = int(log.partition)
         s.most_redeliveries = -1
+        s.until_ledger = s.until_entry = INT64_MAX
         s.landed_ledger = s.staged_ledger = s.last_ledger = s.open_ledger = -1
         s.landed_entry = s.staged_entry = s.last_entry = -1
 
@@ -352,6 +353,17 @@ cdef class SlotTable(LogTable):
         # Entries below the floor need no runs.
         runs_drop_landed(&s.entries, s)
         runs_drop_landed(&s.came, s)
+
+    def end_at(self, int64_t consumer_id, position):
+        """Ordered: take no entry behind ``position``: the first one that comes lets the span end there."""
+        cdef Slot* s = self.get(consumer_id)
+        s.until_ledger = position.a
+        s.until_entry = position.b
+        s.ended = False
+
+    def has_ended(self, int64_t consumer_id):
+        """Return whether an entry has come that lies behind the position of ``end_at``, since that call."""
+        return bool(self.get(consumer_id).ended)
 
     def set_ahead(self, int64_t consumer_id, intervals):
         """Replace the durable intervals (after, up to) above the floor; they must be in order."""

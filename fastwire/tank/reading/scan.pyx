@@ -246,6 +246,9 @@ cdef class Scanner(ChunkScanner):
             self.running = head.last + 1
             self.pass_by(part, whole)
             return GO_ON
+        if slot.sequence >= slot.head.until:
+            self.skip = True
+            return GO_ON
         if max(head.first, slot.sequence) > part.high_watermark:
             self.skip = True                         # not committed yet (spec: tank 5.3)
             return GO_ON
@@ -316,7 +319,8 @@ cdef class Scanner(ChunkScanner):
         cdef Reader r
         cdef const uint8_t* data = p + head.size
         cdef int64_t data_size = size - head.size
-        cdef int64_t next_sequence = min(head.last, part.high_watermark) + 1
+        cdef int64_t highest = min(part.high_watermark, slot.head.until - 1)
+        cdef int64_t next_sequence = min(head.last, highest) + 1
         cdef int64_t expected, first, began
         cdef int status
         cdef Walk walk
@@ -342,7 +346,7 @@ cdef class Scanner(ChunkScanner):
                 return self.reject(slot, p, size, next_sequence, exc.reason, exc.detail)
             self.watch.decompressed(began)
         place.wanted = slot.sequence
-        place.highest = part.high_watermark
+        place.highest = highest
         place.topic = slot.head.topic
         place.partition = slot.head.partition
         chunk.begin()

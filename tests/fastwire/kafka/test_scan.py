@@ -163,6 +163,19 @@ def test_records_before_the_asked_offset_are_dropped() -> None:
     assert reading.spans[0].start == Position(12, -1)
 
 
+@pytest.mark.parametrize("name", ["legacy-v0-none", "legacy-v1-gzip", "java-none", "mixed-codecs", "java-zstd"])
+def test_records_behind_an_end_are_dropped(name: str) -> None:
+    """Every end of every format, within a batch or a wrapper or between them: rows and spans stop there."""
+    frame = fetch_response(golden("records", name))
+    offsets = [row["offset"] for row in Reading().read(frame)]
+    for until in range(offsets[-1] + 2):
+        reading = Reading()
+        reading.slots.end_at(0, until)
+        assert [row["offset"] for row in reading.read(frame)] == [offset for offset in offsets if offset < until]
+        assert all(span.end.a <= until for span in reading.spans)
+        assert reading.slots.position(0).a == until
+
+
 def test_tags_say_where_logs_part_and_who_leads() -> None:
     diverging = bytes.fromhex(
         "000000550000000a00000000000000000000 0002 0e67762d65702d32312d39346434 02 00000000 0000 0000000000000007"

@@ -1,5 +1,7 @@
 """Resolve the first offset of a partition, and validate known offsets against its leader."""
 
+from datetime import datetime
+
 from fastwire.kafka.position import POSITIONS
 from fastwire.kafka.protocol.question import LATEST
 from fastwire.position import Coverage, Position, Span
@@ -108,8 +110,12 @@ class FirstPositions:
         at = partition.start_offset(start)
         if at is not None or start.time is None:
             return partition.end if at is None else at
-        milli = int(start.time.timestamp() * 1000)
+        return (await self.at_time(partition, start.time)).a
+
+    async def at_time(self, partition: Partition, time: datetime) -> Position:
+        """Return the position before the first record of ``time`` or later, or the end of the log."""
+        milli = int(time.timestamp() * 1000)
         committed = self._settings.limits.read_committed
         found = await self._cluster.list_offsets({partition.place: milli}, read_committed=committed)
         offset, _ = found.of(partition.place)
-        return offset if offset >= 0 else partition.end
+        return Position(offset if offset >= 0 else partition.end, -1)

@@ -9,7 +9,7 @@ from fastwire.kafka.groups.assignor import Assignor
 from fastwire.kafka.groups.membership import GroupSettings
 from fastwire.kafka.protocol.fetch import FetchLimits
 
-from ....config import Connection, SourceConfig, Start, TopicChoice
+from ....config import Connection, End, SourceConfig, Start, TopicChoice
 from ...reading.sourcefields import reader_fields, source_fields
 from ..config import KafkaConnection, KafkaSourceConfig
 from ..settings import ClientSettings, client_fields
@@ -26,6 +26,7 @@ class KafkaSettings(ClientSettings):
     group: str = ""  # of a source that joins none
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
+    end: End | None = None
     on_truncation: Literal["stop", "continue"] = "stop"
     limits: FetchLimits = field(default_factory=FetchLimits)
     protocol: Literal["auto", "consumer", "classic", "none"] = "none"

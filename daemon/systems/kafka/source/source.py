@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from fastwire.errors import FastwireError
@@ -19,6 +20,7 @@ from fastwire.wire.pool import Pool
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...reading.atleaders import AGAIN_S, Freshness
+from ...reading.ends import Ends
 from ...reading.offsetlag import LogEnds, OffsetLag
 from ...reading.pulled import LogBroken
 from ...reading.pullsource import PullSource
@@ -70,6 +72,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
     ) -> None:
         super().__init__(events, metrics, patient=patient, on_progress=on_progress)
         self.settings = settings
+        self._ends = Ends(settings.end)
         self.slots = SlotTable()
         self.cluster = Cluster(settings, self.slots, pool, self, settings.limits.within(pool.limit))
         self._topics = KafkaTopics(settings, self.cluster, self.slots, self.logs, self.partitions)
@@ -194,6 +197,8 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
     def _answered(self, partition: Partition, result: PartitionResult, fetched: Fetched) -> None:
         """Handle the result of one partition in a Fetch response (spec: kafka 9.5)."""
         partition.log_start = max(partition.log_start, result.log_start)
+        if self.rests(partition):
+            return
         if result.error == Code.NONE:
             if partition.replica.open and result.preferred_replica >= 0:
                 self._leaders.prefer(partition, result.preferred_replica)
@@ -279,6 +284,9 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
                 self._replace(partition, newest)
                 return None
         return await super()._resolve(assignment, coverage)
+
+    async def _end_at(self, partition: Partition, time: datetime) -> Position:
+        return await self._first_positions.at_time(partition, time)
 
     async def _first(self, partition: Partition, assignment: Assignment, coverage: Coverage) -> First | None:
         return await self._first_positions.resolve(partition, assignment, coverage)

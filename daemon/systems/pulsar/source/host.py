@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
+from fastwire.position import Coverage, Position
 from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.reading.slot import SlotTable
 
@@ -37,6 +38,9 @@ class Host(Protocol[P_contra]):
 
     def start_of(self, partition: P_contra) -> StartAt:
         """Return the start of a log that neither Coverage nor the broker's cursor knows."""
+
+    def end_of(self, partition: P_contra, coverage: Coverage) -> Position | None:
+        """Return where a bounded run ends in a log; None for a run without end."""
 
     def offer(self, partition: P_contra, assignment: Assignment) -> None:
         """Offer a log that can be read to the pipeline."""

@@ -71,6 +71,7 @@ class Partition(StagedPartition, RoutedConsumer):
         self.discovered = discovered  # by a pattern: the topic may be deleted and recreated
         self.last: Position | None = None  # the last entry that the broker reported, entry -1 if there is none
         self.cursor: Position | None = None
+        self.until: Position | None = None  # the end of a bounded run
         # The head after the first subscribe; None for an empty log, and for one that is over before.
         self.informed: asyncio.Future[Position | None] = self._loop.create_future()
         self._host = host
@@ -168,6 +169,14 @@ class Partition(StagedPartition, RoutedConsumer):
     def reading(self) -> bool:
         """True while records arrive."""
         return self.granted and self.link is not None and self.link.ready and not self.link.transport.paused
+
+    @property
+    def ended(self) -> bool:
+        """True once everything up to the end of a bounded run was received: no more permits are granted."""
+        if self.until is None:
+            return False
+        slots, consumer_id = self._host.slots, self.consumer.consumer_id
+        return slots.has_ended(consumer_id) or slots.staged_position(consumer_id) >= self.until
 
     @property
     def _busy(self) -> bool:
@@ -454,6 +463,12 @@ class Partition(StagedPartition, RoutedConsumer):
                 self._offer_again()
         return sought
 
+    def unresolved(self, error: FastwireError) -> None:
+        """Subscribe again for another assignment: something could not be asked that decides about this one."""
+        log.warning("cannot find where to end, trying again", topic=str(self.log), error=str(error))
+        self.error = str(error)
+        self._offer_again()
+
     def _offer_again(self) -> None:
         """Release an assignment before it was granted, and subscribe again for another one."""
         if self.assignment is not None:
@@ -473,7 +488,10 @@ class Partition(StagedPartition, RoutedConsumer):
             self._host.slots.set_landed_runs(self.consumer.consumer_id, landed.runs)
             self._host.slots.set_ahead(self.consumer.consumer_id, landed.across)
         self._give_up_landed(coverage)
-        self.consumer.hold(self._host.holding)
+        self.until = self._host.end_of(self, coverage)
+        if self.until is not None:
+            self._host.slots.end_at(self.consumer.consumer_id, self.until)
+        self.consumer.hold(self._host.holding or self.ended)
         self.consumer.permits.window = self._host.most_permits
         self.consumer.grant()
         return True

@@ -8,7 +8,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.pattern import TopicPattern
 from fastwire.pulsar.names.topic import Topic, parse_topic
 
-from ....config import SourceConfig, Start
+from ....config import End, SourceConfig, Start
 from ...reading.sourcefields import source_fields
 from ..config import PulsarSourceConfig
 from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, initial_schema, pattern_of
@@ -30,6 +30,7 @@ class PulsarSettings(ClientSettings):
     subscription_type: SubscriptionType
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
+    end: End | None = None
     incarnation: int = 0
     consumer_name: str = field(default_factory=lambda: secrets.token_hex(5))
     priority: int = 0

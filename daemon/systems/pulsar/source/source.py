@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from fastwire.errors import FastwireError
@@ -21,12 +22,14 @@ from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...reading.clustered import ClusteredSource
+from ...reading.ends import Ends
 from ...reading.stage import Stage
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good
 from ..topics import News, Topics
+from .entryattime import entry_before
 from .firstposition import FirstPositions, StartAt
 from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
@@ -65,6 +68,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._by_log: dict[Log, Partition] = {}
         self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern)
         self._first_positions = FirstPositions(settings)
+        self._ends = Ends(settings.end)
         self._watch = Watch(self)
         self._stats = Stats(self, metrics, settings.lag_poll_s)
         self._held = False
@@ -207,6 +211,10 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         """Return the start of a log that neither Coverage nor the broker's cursor knows."""
         return self._first_positions.of(partition.log, partition.consumer.want.topic, late=partition.late)
 
+    def end_of(self, partition: Partition, coverage: Coverage) -> Position | None:
+        """Return where a bounded run ends in a log; None for a run without end."""
+        return self._ends.until(partition.log, coverage)
+
     def offer(self, partition: Partition, assignment: Assignment) -> None:
         """Offer a log to the pipeline, together with others that become ready at the same time."""
         self._offers.add(assignment)
@@ -272,14 +280,17 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             self._held = self.holding
             for partition in self.partitions:
                 if partition.granted:  # a new grant checks this again
-                    partition.consumer.hold(self._held)
+                    partition.consumer.hold(self._held or partition.ended)
             for link in tuple(self.cluster.links.values()):
                 link.flush()
 
     def after_read(self, link: Link) -> None:
         """Grant permits for entries that were read, before other requests are sent."""
         for consumer_id in self.slots.take_due():
-            self.partitions[consumer_id].consumer.pump()  # consumer ids are indexes of this list
+            partition = self.partitions[consumer_id]  # consumer ids are indexes of this list
+            if partition.ended:
+                partition.consumer.hold(True)
+            partition.consumer.pump()
 
     # --- the clock
 
@@ -453,10 +464,28 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         partition = self.partitions[assignment.index]
         try:
-            return await partition.resolve(assignment, coverage)
+            first = await partition.resolve(assignment, coverage)
+            if partition.assignment is not assignment or (first is None and partition.log not in coverage):
+                return None
+            return await self._ends.add(
+                partition.index,
+                partition.log,
+                first,
+                coverage,
+                name=partition.consumer.want.topic,
+                now=lambda: partition.head,
+                at=lambda time: self._end_at(partition, time),
+            )
         except LogStopped as exc:
             partition.stop(exc)
-            return None
+        except FastwireError as exc:
+            partition.unresolved(exc)
+        return None
+
+    async def _end_at(self, partition: Partition, time: datetime) -> Position:
+        """Return the position before the first entry of ``time`` or later, or the end of the log."""
+        found = await entry_before(self.settings, partition.consumer.want.topic, time)
+        return found or partition.head or PULSAR_EARLIEST
 
     async def _cursor_before(self, partition: Partition, head: Position, coverage: Coverage) -> Position | None:
         """Return the broker's cursor of a partition that is not finished, EARLIEST if it is not known; else None."""

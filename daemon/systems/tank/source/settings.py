@@ -7,7 +7,7 @@ from typing import Literal
 from fastwire.grammar import NamePattern
 from fastwire.tank.protocol.fetch import FetchLimits
 
-from ....config import Connection, SourceConfig, Start, TopicChoice
+from ....config import Connection, End, SourceConfig, Start, TopicChoice
 from ...reading.sourcefields import reader_fields, source_fields
 from ..config import TankConnection, TankSourceConfig
 from ..settings import ClientSettings, client_fields
@@ -23,6 +23,7 @@ class TankSettings(ClientSettings):
     pattern: NamePattern | None = None  # instead of ``topics``
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
+    end: End | None = None
     incarnations: Mapping[str, int] = field(default_factory=dict)  # by topic
     on_unreadable: Literal["stop", "continue"] = "stop"
     limits: FetchLimits = field(default_factory=FetchLimits)

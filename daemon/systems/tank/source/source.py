@@ -14,6 +14,7 @@ from fastwire.wire.pool import Pool
 
 from ....runtime.metrics import PipelineMetrics
 from ...reading.atleaders import Freshness
+from ...reading.ends import Ends
 from ...reading.offsetlag import LogEnds, OffsetLag
 from ...reading.pullsource import PullSource
 from ...source import Assignment, First, SourceEvents
@@ -56,6 +57,7 @@ class TankSource(PullSource[Cluster, Link, Partition]):
     ) -> None:
         super().__init__(events, metrics, patient=patient, on_progress=on_progress)
         self.settings = settings
+        self._ends = Ends(settings.end)
         self.slots = SlotTable()
         self.cluster = Cluster(settings, self.slots, pool, self, settings.limits.within(pool.limit))
         self._topics = TankTopics(settings, self.cluster, self.slots, self.logs, self.partitions)
@@ -165,6 +167,8 @@ class TankSource(PullSource[Cluster, Link, Partition]):
 
     def _answered(self, partition: Partition, result: PartitionResult, at: Position) -> None:
         """Handle the result of one partition in an answer (spec: tank 5.2, 5.5, 5.6, 5.7)."""
+        if self.rests(partition):
+            return
         if result.status in (PartitionStatus.OK, PartitionStatus.OK_SPARSE):
             if result.needed > MOST_FETCH:
                 self._stop(partition, f"the bundle at {at.a} has {result.needed} bytes: brokers send {MOST_FETCH}")

@@ -7,6 +7,7 @@ from fastwire.position import Coverage, Gap, Position, Span
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
 from fastwire.tubemq.reading.slot import SlotTable
 
+from ...reading.ends import Ends
 from ...source import First, LogStopped
 from .partition import Partition
 from .registrations import Registrations
@@ -28,6 +29,7 @@ class FirstPositions:
         self._slots = slots
         self._fresh: frozenset[str] = frozenset()
         self._jumps: set[Partition] = set()
+        self.ends = Ends(settings.end)
 
     def learn(self, coverage: Coverage) -> bool:
         """Note the topics of which nothing has landed; return True if their beginning depends on which are there."""
@@ -66,6 +68,17 @@ class FirstPositions:
 
         Raises LogStopped where it must not be read, and as ``Registrations.register``.
         """
+        first = await self._resolve(partition, coverage)
+        name = f"{partition.place.topic}/{partition.place.name}"
+        first = await self.ends.add(
+            partition.index, partition.log, first, coverage, name=name, now=lambda: partition.head
+        )
+        until = None if first is None else first.span.until
+        if until is not None and until.position.a > max(partition.end, 0):
+            raise LogStopped(f"{partition.log}: the end {until.position.a} lies beyond the log, at {partition.end}")
+        return first
+
+    async def _resolve(self, partition: Partition, coverage: Coverage) -> First | None:
         at = coverage.end(partition.log)
         if at is None:
             again = self._settings.earlier(partition.log).intersection(coverage.logs())

@@ -68,7 +68,7 @@ class Heads:
 
     def is_behind(self, partition: Partition, head: Position) -> bool:
         """Return True if messages before ``head`` may not have been received."""
-        return not partition.granted or not (partition.at_end or partition.read_at >= head.a)
+        return not partition.granted or not (partition.ended or partition.at_end or partition.read_at >= head.a)
 
     def is_finished(self, partition: Partition, head: Position, coverage: Coverage) -> bool:
         """Return True if everything before ``head`` is part of ``coverage``, or is read by others."""

@@ -41,6 +41,8 @@ class Partition(StagedPartition):
     tries: int = field(default=0, init=False)  # registrations that have failed in a row
     lost_at: float = field(default=math.inf, init=False)  # the loop's time since which no Broker gives it
     again_at: float = field(default=0.0, init=False)  # the loop's time of the next one, in the stage PENDING
+    until: Position | None = field(default=None, init=False)  # the end of a bounded run
+    ended: bool = field(default=False, init=False)  # it was read: no more GETs
     moved_at: float = field(default=-math.inf, init=False)  # the loop's time at which the Broker was elsewhere last
     session: int = field(default=0, init=False)  # counts grants: responses to GETs of earlier ones are ignored
     stored: int = field(default=-1, init=False)  # the group's offset at the first registration, or the oldest
@@ -68,6 +70,17 @@ class Partition(StagedPartition):
         assignment = Assignment(self.index, self.log, self.head, cursor, self.stored > self.oldest)
         self.assign(assignment)
         return assignment
+
+    def end_at(self, until: Position | None, at: Position) -> None:
+        """Send no GET behind ``until``, the end of a bounded run (None: there is none), reading from ``at`` on."""
+        self.until, self.ended = until, until is not None and at.a >= until.a
+
+    def look_at_end(self) -> None:
+        """Note after a GET whether it has reached the end of a bounded run.
+
+        One that has found no message has read all of the store, which had the end when that was looked up.
+        """
+        self.ended |= self.until is not None and (self.at_end or self.read_at >= self.until.a)
 
     def position(self, coverage: Coverage) -> Position:
         """Return the position to continue from."""

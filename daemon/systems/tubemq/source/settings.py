@@ -10,7 +10,7 @@ from fastwire.position import Log
 from fastwire.tubemq.groups.client_membership import NodeSettings
 from fastwire.tubemq.groups.membership import Settings as MembershipSettings
 
-from ....config import Connection, SourceConfig, Start, TopicChoice
+from ....config import Connection, End, SourceConfig, Start, TopicChoice
 from ...reading.sourcefields import reader_fields, source_fields
 from ..config import TubeMQConnection, TubeMQSourceConfig
 from ..settings import ClientSettings, client_fields
@@ -28,6 +28,7 @@ class TubeMQSettings(ClientSettings):
     group: str
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
+    end: End | None = None
     node: tuple[int, int] | None = None
     """``source_count`` and ``node_id`` of client balance; None: the Master balances the group."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)

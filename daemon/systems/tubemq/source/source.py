@@ -199,7 +199,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 partition.confirmed_at = self._loop.time()
                 partition.pace = Pace(partition.pace.filtered)
                 witness = coverage.witness(partition.log)
-                self.slots.attach(partition.index, partition.position(coverage), partition.session, witness)
+                at = partition.position(coverage)
+                partition.end_at(self._first_positions.ends.until(partition.log, coverage), at)
+                self.slots.attach(partition.index, at, partition.session, witness)
         self._ask_on()
 
     def landed(self, coverage: Coverage) -> None:
@@ -513,6 +515,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         elif fetched.at_end:
             partition.lag_bytes = partition.backlog = 0
         partition.at_end = fetched.at_end
+        partition.look_at_end()
         fine = fetched.code in (Code.SUCCESS, Code.NOT_FOUND)
         partition.error = "" if fine else str(BrokerError(fetched.code, fetched.text))
         if partition.at_end:
