@@ -49,7 +49,8 @@ help:
 	@echo 'make docs     the generated documents: docs/configuration.md, pictures, figures, dashboard; the site: build/site'
 	@echo 'make dist     sdist and wheels in dist/, tried; PYTHONS="python3.12 …": for these interpreters'
 	@echo 'make bench    figures beside those of others, in one run'
-	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing a system under the sanitizers among it'
+	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing a system under the sanitizers among it;'
+	@echo '              PART=2/4: a part of it'
 	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
 	@echo 'make debug    compiled modules for a debugger, in place; `make build` goes back'
 	@echo 'make proto    generated protobuf code'
@@ -143,9 +144,10 @@ test: lint $(PROTOC) $(DELTA) $(SPARK)
 
 # The fuzzers run in the build with the sanitizers, beside the tests that wait; what they find is written to the corpus
 # here. One run, so that one summary at its end says what was done. FASTWIRE_FUZZ_SECONDS (a fuzzer) and
-# FASTWIRE_CAMPAIGN_CYCLES (a kind of subscription) make it shorter, or longer.
+# FASTWIRE_CAMPAIGN_CYCLES (a kind of subscription) make it shorter, or longer. PART=2/4 runs a quarter of it;
+# `python -m tests.support.soaked` adds the parts up.
 soak: $(BUILT) $(SPARK) asan-build
-	FASTWIRE_FUZZ_UNDER="$(IN_ASAN)" FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(PYTEST) -m soak
+	FASTWIRE_SOAK_PART='$(PART)' FASTWIRE_FUZZ_UNDER="$(IN_ASAN)" FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(PYTEST) -m soak
 
 bench: $(BUILT) $(SPARK) $(PEERS)
 	$(PY) -m bench

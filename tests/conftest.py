@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from tests.matrix import tubemq as tubemq_matrix
 from tests.matrix.table import Row, written
 from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
+from tests.support.soaked import Part, Soaked, commit
 
 pytest_plugins = ["tests.brokers.fixtures", "tests.stores.fixtures"]
 
@@ -37,6 +39,8 @@ KINDS = {
 DONE = "done"  # the property by which a test says in the closing summary how much it has done
 EVERYTHING = "not soak and not bench"  # the choice of `make test`
 SOAK = "soak"  # the choice of `make soak`
+BEGAN = time.monotonic()
+PART = Part.parse(os.environ.get("FASTWIRE_SOAK_PART", ""))
 OUTCOMES = ("passed", "failed", "error", "skipped")
 FAILURE_CHARS = 6000  # of a failure, where it is shown at once
 
@@ -46,7 +50,7 @@ settings.load_profile("fastwire")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before -m chooses: mark what is a unit test, give the slow kinds their time; with workers the slow go first."""
     for item in items:
         limits = [seconds for kind, seconds in KINDS.items() if item.get_closest_marker(kind)]
@@ -54,6 +58,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.unit)
         elif item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(max(limits)))
+    if config.option.markexpr == SOAK:
+        soak = [item.nodeid for item in items if item.get_closest_marker(SOAK)]
+        others = set(soak) - PART.of(soak)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+        items[:] = [item for item in items if item.nodeid not in others]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: turn(item.nodeid))
 
@@ -138,8 +147,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailuresAtOnce(config))
 
 
-def show_tests(terminalreporter: pytest.TerminalReporter) -> None:
-    """A line a test function: how its cases ended, and how long they took, their fixtures included."""
+def show_tests(terminalreporter: pytest.TerminalReporter) -> dict[str, dict[str, int]]:
+    """A line a test function: how its cases ended, and how long they took, their fixtures included. Return the ends."""
     ended: dict[str, Counter[str]] = {}
     seconds: Counter[str] = Counter()
     for outcome in ("", *OUTCOMES):  # "": fixtures that were set up and taken down
@@ -152,6 +161,7 @@ def show_tests(terminalreporter: pytest.TerminalReporter) -> None:
     for name, outcomes in sorted(ended.items()):
         counts = ", ".join(f"{times} {outcome}" for outcome, times in sorted(outcomes.items()))
         terminalreporter.write_line(f"{seconds[name] / 60:6.1f} min  {name}: {counts}")
+    return {name: dict(outcomes) for name, outcomes in ended.items()}
 
 
 @pytest.hookimpl(trylast=True)
@@ -161,8 +171,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         show_matrix(terminalreporter, "Pulsar", pulsar_matrix.ROWS)
         show_matrix(terminalreporter, "Kafka", kafka_matrix.ROWS)
         show_matrix(terminalreporter, "TubeMQ", tubemq_matrix.ROWS)
-    if config.option.markexpr == SOAK and not config.option.collectonly:
-        show_tests(terminalreporter)
+    soaks = config.option.markexpr == SOAK and not config.option.collectonly
+    ended = show_tests(terminalreporter) if soaks else {}
     done = [
         value
         for report in terminalreporter.getreports("passed")
@@ -174,6 +184,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for line in done:
             terminalreporter.write_line(str(line))
     reasons = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    if soaks:
+        ran = {report.nodeid for outcome in OUTCOMES for report in terminalreporter.stats.get(outcome, [])}
+        soaked = Soaked(
+            commit(), PART, tuple(sorted(ran)), ended, time.monotonic() - BEGAN, tuple(map(str, done)), dict(reasons)
+        )
+        soaked.write()
+        terminalreporter.write_line(f"part {PART.number} of {PART.parts}: {PART.file}")
     if not reasons:
         return
     terminalreporter.section(f"{reasons.total()} skipped", sep="-")

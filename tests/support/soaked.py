@@ -1,0 +1,174 @@
+"""Parts of a soak, and one summary of them that adds up.
+
+    make soak PART=2/4                       # on as many machines as there are parts
+    python -m tests.support.soaked [--write] FILE…
+
+Each part leaves ``build/soak/2-of-4.json``; the whole is part 1 of 1. The command adds parts of one commit up and
+prints the summary; it fails if one is missing, stands twice, is of another commit, or has a test that has not passed.
+``--write`` puts the summary into ``docs/figures.md``.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Part", "Soaked", "added_up", "commit"]
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "build" / "soak"
+PAGE = ROOT / "docs" / "figures.md"
+BEGIN, END = "<!-- soak: python -m tests.support.soaked -->", "<!-- end of soak -->"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part ``number`` of ``parts``, from 1."""
+
+    number: int = 1
+    parts: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """Parse ``2/4``; the whole for an empty text. Raises ValueError."""
+        if not text:
+            return cls()
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise ValueError(f'PART="{text}" is no part, such as 2/4')
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, names: Iterable[str]) -> set[str]:
+        """Choose from the names of all tests. The cases of a test go to different parts: they take the same time."""
+        return set(sorted(names)[self.number - 1 :: self.parts])
+
+    @property
+    def file(self) -> Path:
+        """Where the part leaves what it has done."""
+        return FOLDER / f"{self.number}-of-{self.parts}.json"
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """What a part, or all parts together, have done. ``outcomes``: by test function; ``done``: lines of the tests."""
+
+    commit: str
+    part: Part
+    tests: tuple[str, ...]
+    outcomes: dict[str, dict[str, int]]
+    seconds: float
+    done: tuple[str, ...]
+    reasons: dict[str, int]
+
+    def write(self) -> None:
+        """Leave it in the file of its part."""
+        self.part.file.parent.mkdir(parents=True, exist_ok=True)
+        value = {**self.__dict__, "part": [self.part.number, self.part.parts]}
+        self.part.file.write_text(json.dumps(value, indent=1) + "\n")
+
+    @classmethod
+    def read(cls, file: Path) -> "Soaked":
+        """Read what ``write`` has left."""
+        value: dict[str, Any] = json.loads(file.read_text())
+        return cls(
+            value["commit"],
+            Part(*value["part"]),
+            tuple(value["tests"]),
+            value["outcomes"],
+            value["seconds"],
+            tuple(value["done"]),
+            value["reasons"],
+        )
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of tests by outcome."""
+        return sum((Counter(each) for each in self.outcomes.values()), Counter[str]())
+
+    def page(self) -> str:
+        """The summary in Markdown."""
+        counts = self.counts
+        total = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
+        lines = [
+            f"Commit `{self.commit[:12]}`: {total}, in {self.seconds / 60:.0f} minutes.",
+            "",
+            "| tests | cases |",
+            "|---|---|",
+        ]
+        for name, outcomes in sorted(self.outcomes.items()):
+            said = ", ".join(f"{times} {outcome}" for outcome, times in sorted(outcomes.items()))
+            lines.append(f"| `{name.removeprefix('tests/')}` | {said} |")
+        if self.done:
+            lines += ["", "What they did:", "", *(f"* {each}" for each in sorted(self.done))]
+        if self.reasons:
+            lines += ["", "Skipped:", "", *(f"* {times}: {reason}" for reason, times in sorted(self.reasons.items()))]
+        return "\n".join(lines)
+
+
+def commit() -> str:
+    """The commit of the tree, with a + if it is changed; empty outside of a clone."""
+    said = subprocess.run(
+        ("git", "describe", "--always", "--abbrev=40", "--match=", "--dirty=+"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return said.stdout.strip()
+
+
+def added_up(soaked: Sequence[Soaked]) -> Soaked:
+    """Add all parts of one soak up. Raises ValueError for parts that are not the whole of one."""
+    commits = {each.commit for each in soaked}
+    if len(commits) != 1:
+        raise ValueError(f"the parts are of {len(commits)} commits: {', '.join(sorted(commits))}")
+    counts = {each.part.parts for each in soaked}
+    if len(counts) != 1:
+        raise ValueError("the parts belong to different divisions")
+    wanted = set(range(1, counts.pop() + 1))
+    found = [each.part.number for each in soaked]
+    if missing := wanted - set(found):
+        raise ValueError(f"parts are missing: {', '.join(map(str, sorted(missing)))} of {len(wanted)}")
+    tests = [test for each in soaked for test in each.tests]
+    if len(found) != len(wanted) or len(tests) != len(set(tests)):
+        raise ValueError("a part stands there twice")
+    outcomes: dict[str, Counter[str]] = {}
+    for each in soaked:
+        for name, times in each.outcomes.items():
+            outcomes.setdefault(name, Counter()).update(times)
+    return Soaked(
+        commits.pop(),
+        Part(),
+        tuple(tests),
+        {name: dict(times) for name, times in outcomes.items()},
+        sum(each.seconds for each in soaked),
+        tuple(line for each in soaked for line in each.done),
+        dict(sum((Counter(each.reasons) for each in soaked), Counter[str]())),
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Add the files up, print the summary; return the exit code."""
+    files = [Path(each) for each in arguments if each != "--write"] or sorted(FOLDER.glob("*.json"))
+    if not files:
+        print(f"there is no part in {FOLDER}: make soak", file=sys.stderr)
+        return 2
+    try:
+        whole = added_up([Soaked.read(file) for file in files])
+    except ValueError as exc:
+        print(exc, file=sys.stderr)
+        return 2
+    print(whole.page())
+    if "--write" in arguments:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{whole.page()}\n{END}{rest.partition(END)[2]}")
+    return 0 if set(whole.counts) <= {"passed", "skipped"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
