@@ -23,6 +23,7 @@ __all__ = [
     "NotConfirmed",
     "Outcome",
     "Settings",
+    "numbered",
 ]
 
 RETRY_S = 0.1  # before a batch is sent again that the broker has refused for the moment
@@ -63,7 +64,8 @@ class Settings(Protocol):
 class Outcome:
     """The result of the records of a batch: stored from ``offset`` on, or failed with ``error``.
 
-    The offset is -1 if the broker has not said it. Rows have no tickets.
+    The offset is -1 if the broker has not said it. Rows have no tickets. ``refused`` are the origins of rows (see
+    ``Rows``) that the broker stores never, while it may store all others.
     """
 
     tickets: Sequence[object]
@@ -71,6 +73,7 @@ class Outcome:
     size: int  # bytes of the batch
     offset: int = -1
     error: FastwireError | None = None
+    refused: Sequence[int] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +88,12 @@ class Batch(Generic[R]):
 
 
 B = TypeVar("B", bound=Batch[Any])
+
+
+def numbered(records: object) -> Sequence[int]:
+    """Return the origins of the rows of a batch; () for records, or rows that are not numbered."""
+    numbers = records.origin_numbers if isinstance(records, Block) else []
+    return numbers if all(number >= 0 for number in numbers) else ()
 
 
 class BatchedProducer(ABC, Generic[R, B]):
@@ -188,12 +197,14 @@ class BatchedProducer(ABC, Generic[R, B]):
         found, self._outcomes = self._outcomes, []
         return found
 
-    def _end(self, batch: B, *, offset: int = -1, error: FastwireError | None = None) -> None:
+    def _end(self, batch: B, *, offset: int = -1, error: FastwireError | None = None, refused: bool = False) -> None:
+        """Report the outcome of a batch. With ``refused`` the broker stores these records never."""
         if error is None:
             self.trouble = ""
         self._pending.remove(batch)
         self.weight -= batch.weight
-        self._outcomes.append(Outcome(batch.tickets, len(batch.records), len(batch.data), offset, error))
+        numbers = numbered(batch.records) if refused else ()
+        self._outcomes.append(Outcome(batch.tickets, len(batch.records), len(batch.data), offset, error, numbers))
 
     def fail(self, error: FastwireError) -> None:
         """End the producer: all unconfirmed records fail with ``error``."""

@@ -46,7 +46,7 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     say(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
     if sink.connection is not None:
-        where = f" topic {sink.topic} at {sink.connection.url}"
+        where = f" topic {sink.topic} at {sink.connection.url}" + (f", positions in {sink.path}" if sink.path else "")
     compression = f", {sink.compression}" if sink.compression else ""
     say(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
     if sink.is_dataset:
@@ -152,6 +152,8 @@ def show_report(report: "VerifyReport") -> None:
         say(f"  {dead_letters}: entries that could not be decoded, of {counted(report.dead_letter_rows, 'row')}")
     if report.replayed:
         say(f"  {counted(report.replayed, 'dead letter')} of them were written back to a topic")
+    if report.sent:
+        say(f"  {counted(report.sent, 'row')} in the topic")
     if report.filtered:
         which = f", {report.unselected:,} of them by a transform" if report.unselected else ""
         say(f"  {report.filtered:,} rows were filtered on purpose{which}")

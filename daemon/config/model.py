@@ -68,7 +68,8 @@ class SinkConfig(Table):
     """parquet, arrow, jsonl (files), delta, iceberg (a table of Parquet files), stdout, discard, the name of a system
     such as kafka (a topic), or of a plug-in."""
     path: DatasetPath | None = None
-    """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset."""
+    """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset. For a topic:
+    the place of its positions and dead letters."""
     store: StoreConfig | None = None
     catalog: CatalogConfig | None = None
     table: Text | None = None
@@ -80,6 +81,9 @@ class SinkConfig(Table):
     keys of a connection, as in source."""
     key_hash: Literal["java", "murmur3"] = "java"
     """Pulsar: hash of keys to partitions of the topic; use that of the topic's other producers."""
+    on_error: Literal["dead_letter", "stop"] = "dead_letter"
+    """Topics: reaction to a record that the topic never takes (too large, say). dead_letter: keep it at path;
+    stop: stop its partition, as without a path."""
     batching: Literal["key", "grouped", "mixed"] = "key"
     """Pulsar: which keys share a batch. key: one, and another key ends the batch, so that all readers keep their order;
     grouped: one, in larger batches, and only the records of a key keep their order; mixed: any, in the largest batches,
@@ -110,6 +114,11 @@ class SinkConfig(Table):
     def is_dataset(self) -> bool:
         """True if rows and positions are one commit, so that delivery is exactly once."""
         return sink_kind(self.type) == "dataset"
+
+    @property
+    def has_log(self) -> bool:
+        """True if positions are committed at ``path``: of a dataset, or of a topic with a path."""
+        return self.is_dataset or (self.is_topic and self.path is not None)
 
     @property
     def table_format(self) -> str:

@@ -108,6 +108,7 @@ _REQUIRED: Mapping[str, str] = {
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
 _DATASET_KEYS = ("path", "store", "catalog", "table", "branch", "compression", "split", "partition_by", "create")
+_TOPIC_KEYS = ("path", "store", "create", "compression")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
 # The least memory, in bytes. Of a connection: its receive buffer, open chunk and the output of one read. Of a writer:
@@ -314,6 +315,8 @@ class _Parser:
                 del sink[key]
         if what == "topic":
             self._check_topic_sink(path, sink, sink_type)
+        elif what != "plugin" and "on_error" in sink:
+            self._problem((*path, "on_error"), "is for topics: use source.on_corrupt or decode.on_error for files")
         if what == "plain":
             for key in _DATASET_KEYS:
                 if key in sink:
@@ -346,8 +349,16 @@ class _Parser:
     def _check_topic_sink(self, path: KeyPath, sink: dict[str, Any], system: str) -> None:
         """Check the keys of a sink that writes to a topic, and put those of the connection into a table."""
         for key in ("columns", "writers", *_DATASET_KEYS):
-            if key in sink and key != "compression":
+            if key in sink and key not in _TOPIC_KEYS:
                 self._problem((*path, key), f"is for files: {system} is a topic here")
+        if "path" in sink:
+            check_store(path, sink, self._problem)
+        else:
+            for key in ("store", "create"):
+                if key in sink:
+                    self._problem((*path, key), "is for the folder of the positions: path is missing")
+            if sink.get("on_error") == "dead_letter":
+                self._problem((*path, "on_error"), "needs a place for dead letters: path is missing")
         keys = connection_model(system).known_keys()
         connection = {key: sink.pop(key) for key in list(sink) if key in keys}
         sink["connection"] = connection

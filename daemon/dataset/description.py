@@ -16,7 +16,7 @@ from .level import SPLITS, level_keys, time_level
 from .tableformat import TITLES
 from .tableschema import misfit, retyped
 
-__all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description"]
+__all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description", "target_text"]
 
 DESCRIPTION = "_fastwire/dataset.json"
 FORMAT = 1
@@ -34,7 +34,7 @@ _WORDS = {
 # Settings of a catalog that are secret: dataset.json leaves them out.
 _SECRET = ("token", "credential", "password", "secret_access_key", "session_token")
 _TYPED = ("types", "level_types")
-_NO_TEXT = ("columns", "levels", "hosts", "table", "catalog", *_TYPED)
+_NO_TEXT = ("columns", "levels", "hosts", "table", "catalog", "target", *_TYPED)
 _HOST = re.compile(r"\S+:[0-9]{1,5}")
 _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -55,6 +55,8 @@ class DatasetOptions:
     dataset with other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if
     the source delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a
     dataset with another topic of its ``system``: as for a Spark job, whose query would write those of another one.
+    With a ``target``,
+    see ``target_text``, the rows are in that topic, and the dataset has the positions and the dead letters only.
     ``older_columns`` are the ``columns`` as versions wrote them that gave a job no ``types``: they may be among those.
     """
 
@@ -73,6 +75,7 @@ class DatasetOptions:
     table: str = ""
     level_types: tuple[Column, ...] = ()
     catalog: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -108,6 +111,7 @@ class Description:
     table: str = ""
     level_types: tuple[Column, ...] = ()
     catalog: Mapping[str, str] = field(default_factory=dict)  # at the creation, without secrets
+    target: str = ""
 
     @classmethod
     def of(cls, options: DatasetOptions, *, id: str, created: str) -> "Description":
@@ -127,6 +131,7 @@ class Description:
             table=options.table,
             level_types=options.level_types,
             catalog={name: value for name, value in options.catalog.items() if name not in _SECRET},
+            target=options.target,
         )
 
     @property
@@ -144,13 +149,14 @@ class Description:
             table=self.table,
             level_types=self.level_types,
             catalog=self.catalog,
+            target=self.target,
         )
 
     def encode(self) -> bytes:
         """Return the content of dataset.json."""
         value = {name: getattr(self, name) for name in self.__slots__}
         value |= {name: columns_to_json(value[name]) for name in _TYPED}
-        for name in ("levels", "hosts", "table", "catalog", *_TYPED):
+        for name in ("levels", "hosts", "table", "catalog", "target", *_TYPED):
             if not value[name]:
                 del value[name]
         return orjson.dumps({"format": FORMAT, **value}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -168,6 +174,8 @@ class Description:
             held, wanted = (each.catalog.get(name, default) for each in (self, options))
             if held != wanted:
                 differences.append(f"the {name} of the dataset: {_show(held)}; configured: {_show(wanted)}")
+        if _other_target(self.target, options.target):
+            differences.append(f"the topic of the dataset: {_show(self.target)}; configured: {_show(options.target)}")
         if self.types and options.types:
             try:
                 added_types(self.types, options.types)
@@ -232,7 +240,8 @@ def read_description(data: bytes, root: str) -> Description:
                 f"the dataset at {root} has format {value['format']!r}; this version of fastwire knows {FORMAT}"
             )
         names = [name for name in Description.__slots__ if name not in _NO_TEXT]
-        texts = {name: value[name] for name in names} | {"table": value.get("table", "")}
+        texts = {name: value[name] for name in names}
+        texts |= {name: value.get(name, "") for name in ("table", "target")}
         columns, levels, hosts = value["columns"], value.get("levels", []), value.get("hosts", [])
         catalog = dict(value.get("catalog", {}))
         typed = {name: columns_from_json(value.get(name, [])) for name in _TYPED}
@@ -254,6 +263,17 @@ def read_description(data: bytes, root: str) -> Description:
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}. Restore it from a backup") from exc
+
+
+def target_text(system: str, topic: str, hosts: str) -> str:
+    """Return the ``target`` for a topic (its full name) at ``hosts`` (``host:port``, separated by commas)."""
+    return f"{system} topic {topic} at {hosts}"
+
+
+def _other_target(held: str, wanted: str) -> bool:
+    """Return True if the topics differ, or none of their hosts is the same: then it is that of another cluster."""
+    (topic, _, hosts), (other, _, others) = held.rpartition(" at "), wanted.rpartition(" at ")
+    return topic != other or (bool(hosts) and not set(hosts.split(",")) & set(others.split(",")))
 
 
 def record_prefix(system: str, columns: Collection[str], types: Collection[Column]) -> str:

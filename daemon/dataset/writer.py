@@ -266,16 +266,17 @@ class DatasetWriter:
         *,
         filtered: int = 0,
         unselected: int = 0,
+        sent: int = 0,
         floors: Mapping[Log, Position] | None = None,
         types: Sequence[Column] = (),
     ) -> Coverage:
         """Commit the roll: ``files`` with the rows of ``spans``; return the whole Coverage, which may be acked.
 
-        Dead letters are committed with it. ``filtered`` rows were dropped on purpose, ``unselected`` ones by a query;
-        together with the rows of the files they are the rows of the spans. ``types`` are the columns of decoded values
-        in the files; the entry adds them to those of the dataset. ``floors`` are positions up to which a broker has
-        confirmed all acks. Staged files that are not among ``files`` are deleted. Without anything to commit it is a
-        :meth:`refresh`.
+        Dead letters are committed with it. ``filtered`` rows were dropped on purpose, ``unselected`` ones by a query,
+        ``sent`` ones are in a topic; together with the rows of the files they are the rows of the spans. ``types`` are
+        the columns of decoded values in the files; the entry adds them to those of the dataset. ``floors`` are
+        positions up to which a broker has confirmed all acks. Staged files that are not among ``files`` are deleted.
+        Without anything to commit it is a :meth:`refresh`.
 
         Raises ValueError for an inconsistent roll: a source that is read in order has skipped positions
         (UndeclaredGapError), or the rows do not add up. Nothing is written then, but ``open`` must be called again.
@@ -284,8 +285,8 @@ class DatasetWriter:
             return self.refresh()
         with self._guard, self._failing("commit"):
             staging = self._entered()
-            staging.check(files, sum(span.rows for span in spans), filtered)
-            self._land(staging, files, spans, (filtered, unselected), floors or {}, types)
+            staging.check(files, sum(span.rows for span in spans), filtered + sent)
+            self._land(staging, files, spans, (filtered, unselected, sent), floors or {}, types)
             return self.coverage
 
     def refresh(self) -> Coverage:
@@ -433,7 +434,7 @@ class DatasetWriter:
         staging: Staging,
         files: Sequence[StagedFile],
         spans: Sequence[Span],
-        filtered: tuple[int, int],
+        elsewhere: tuple[int, int, int],
         floors: Mapping[Log, Position],
         types: Sequence[Column],
     ) -> None:
@@ -453,8 +454,9 @@ class DatasetWriter:
             dead_letters=tuple(file.described() for file in dead_letters),
             spans=tuple(spans),
             dead_letter_counts=() if self._dead_letters is None else self._dead_letters.dead_letter_counts,
-            filtered=filtered[0],
-            unselected=filtered[1],
+            filtered=elsewhere[0],
+            unselected=elsewhere[1],
+            sent=elsewhere[2],
             floors=tuple(floors.items()),
             shared=self._options.shared,
             types=added,

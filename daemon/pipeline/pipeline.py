@@ -232,7 +232,7 @@ class Pipeline:
         """Return this pipeline's part of ``/status``, as plain values."""
         return {
             "state": self.state,
-            "exactly_once": self._sink.logged is not None,
+            "exactly_once": self._sink.exactly_once,
             "error": self.error,
             **self.figures.status(),
             "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},

@@ -1,38 +1,33 @@
-"""A sink that writes records to a topic of any system, at least once."""
+"""Sinks that write records to a topic of any system, at least once."""
 
-import asyncio
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import monotonic
-from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from fastwire.columns.chunk import Chunk, SpanAccumulator
+from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
 from fastwire.columns.rows import Rows
-from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log
+from fastwire.position import Coverage, Log, Position, Span, format_position
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem
-from ..net.backoff import Backoff
-from ..net.endpoint import LinkLost, RequestTimeout, UnreachableError
+from ..dataset.place import bucket_of
+from ..dataset.writer import DatasetWriter
 from ..runtime.errors import LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
+from ..sinks.base import Decoded
+from ..sinks.registry import dataset_options
 from ..sinks.unlogged import UnloggedSink
 from ..systems.registry import system_named
-from ..systems.writer import WriteOptions, Writer
+from ..systems.writer import WriteOptions
+from .topicoutlet import TopicOutlet
+from .topicrows import HeldRows, Runs, needed_columns
 
-__all__ = ["TopicSink", "topic_sink"]
+__all__ = ["RememberingTopicSink", "TopicSink", "topic_sink"]
 
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
-STALLED_S = 5.0  # without a receipt; a shorter wait is back-pressure
+MOST_HELD_BYTES = 16 << 20  # of rows that are not known to be confirmed; their dead letters need them
 _BATCH_RECORDS = 1000
-
-_T = TypeVar("_T")
 
 _log = get_logger("sink")
 
@@ -54,37 +49,39 @@ def topic_sink(config: PipelineConfig) -> "TopicSink":
         make_writer()  # raises now what is wrong with the options; it connects only when it is entered
     except ValueError as exc:
         raise ConfigError([Problem("", "sink.compression", str(exc))]) from None
+    outlet = TopicOutlet(make_writer, f"{sink.topic} at {sink.connection.url}")
     ordering_keys = "orderingKey" in row_of(system).names
-    return TopicSink(make_writer, f"{sink.topic} at {sink.connection.url}", ordering_keys=ordering_keys)
+    if sink.path is None:
+        return TopicSink(outlet, ordering_keys=ordering_keys)
+    make_memory = partial(DatasetWriter, sink.path, dataset_options(config), bucket_of(sink))
+    return RememberingTopicSink(
+        outlet,
+        lambda on_full, stop: make_memory(on_full=on_full, stop=stop),
+        needed_columns(config.source.system, row_of(config.source.system).names),
+        ordering_keys=ordering_keys,
+        diverts=sink.on_error == "dead_letter",
+    )
 
 
 class TopicSink(UnloggedSink):
-    """Writes the rows of chunks to a topic with their keys, headers and event times; ``what`` names it in messages.
+    """Writes the rows of chunks to a topic with their keys, headers and event times.
 
     A commit returns when the brokers have confirmed all records. Records that were written and not committed are
-    written again after a failure or a restart. Entries that cannot be decoded are logged and not written. The writer
-    runs on an event loop of its own, so that receipts are read between the calls. :attr:`waiting` and
-    :meth:`interrupt` are for any thread.
+    written again after a failure or a restart. Entries that cannot be decoded are logged and not written. A record that
+    the topic never takes stops its log: the others are committed. :attr:`waiting` and :meth:`interrupt` are for any
+    thread.
     """
 
-    def __init__(
-        self, make_writer: Callable[[], AbstractAsyncContextManager[Writer]], what: str, *, ordering_keys: bool = False
-    ) -> None:
+    exactly_once = False
+
+    def __init__(self, outlet: TopicOutlet, *, ordering_keys: bool = False) -> None:
         super().__init__()
-        self._make_writer = make_writer
-        self._what = what
+        self._outlet = outlet
         self._ordering_keys = ordering_keys
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._writer: Writer | None = None
-        self._held: asyncio.Task[None] | None = None
-        self._call: asyncio.Task[Any] | None = None
-        self._interrupted = False
-        self._away: str | None = None
+        self._held = HeldRows()
+        self._refused: dict[Log, str] = {}  # logs of the roll that stop, and why
         self._unconfirmed = 0  # records since the last flush
         self._confirmed = 0  # records of the writer until then
-        self._progress = (0, 0.0)  # confirmed records, and when the number was seen to change
-        self._began: float | None = None
         self.changed_times = 0
         """Event times that the topic does not have as they are, of all records written."""
 
@@ -93,45 +90,25 @@ class TopicSink(UnloggedSink):
     @property
     def waiting(self) -> str | None:
         """The reason why a call waits, for the status; None if none waits for longer than a few seconds."""
-        began, writer = self._began, self._writer
-        if self._away is not None or began is None or writer is None:
-            return self._away
-        now, confirmed = monotonic(), writer.produced.records
-        if confirmed != self._progress[0]:
-            self._progress = (confirmed, now)
-        waited = now - max(began, self._progress[1])
-        if waited < STALLED_S:
-            return None
-        return f"{self._what} has confirmed no record for {waited:.0f} s"
+        return self._outlet.waiting
 
     def interrupt(self) -> None:
         """End the call that waits, which raises SinkFailedError. Lasts until ``open``."""
-        self._interrupted = True
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._cancel_call)
-
-    def _cancel_call(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
+        self._outlet.interrupt()
 
     # --- the sink
 
     def open(self) -> Coverage:
         """Open the topic, and wait for brokers that are away; return the Coverage of the commits so far."""
-        self._interrupted = False
-        self._spans = SpanAccumulator()
-        if self._thread is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="topic-writer", daemon=True)
-            self._thread.start()
-        self._run(self._reopen)
+        self._begin_roll()
+        self._outlet.open()
+        self._unconfirmed, self._confirmed = 0, self._outlet.writer.produced.records
         return self._coverage.copy()
 
     def write(self, chunk: Chunk) -> None:
         """Pass the rows of ``chunk`` to the producer; waits while it has too many unconfirmed bytes."""
-        for letter in chunk.dead_letters:
-            _log.warning("an entry cannot be decoded and was not written", log=str(letter.log), reason=letter.reason)
+        if chunk.dead_letters:
+            self._keep(chunk.dead_letters)
         self._spans.add(chunk)
         self.rows += chunk.rows
         if not chunk.rows:
@@ -140,133 +117,217 @@ class TopicSink(UnloggedSink):
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
         batch = pa.record_batch(chunk)
         chunk.release()  # Arrow holds its memory from here on
-        self._run(partial(self._write, batch, runs))
+        self._outlet.run(partial(self._write, batch, runs))
 
     def commit(self) -> Coverage:
-        """Wait until the brokers have confirmed all records; return the Coverage with them."""
-        if self._writer is not None:
-            self._run(self._flush)
-        return super().commit()
+        """Wait until the brokers have confirmed all records; return the Coverage with them.
+
+        Raises LogRefusedError, after the commit of all other logs, for those with a record that the topic never takes.
+        """
+        if self._outlet.is_open:
+            self._outlet.run(self._flush)
+        refused, spans = self._refused, self._spans.take()
+        coverage = self._land([span for span in spans if span.log not in refused])
+        self._begin_roll()
+        if refused:
+            raise LogRefusedError("; ".join(refused.values()), refused.__contains__)
+        return coverage
 
     def close(self) -> None:
         """Close the producer; unconfirmed records are dropped, or stored without being acknowledged."""
-        loop, thread, self._thread = self._loop, self._thread, None
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(self._leave(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-        self._loop = None
+        self._outlet.close()
+        self._held.clear()
+
+    # --- what the sink remembers
+
+    def _keep(self, letters: Sequence[DeadLetter]) -> None:
+        """Handle entries that cannot be decoded."""
+        for letter in letters:
+            _log.warning("an entry cannot be decoded and was not written", log=str(letter.log), reason=letter.reason)
+
+    def _refuse(self, letter: DeadLetter) -> None:
+        """Handle a record that the topic never takes."""
+        place, why = format_position(letter.log.system, letter.position), letter.reason.partition(": ")[2]
+        text = f"the record of {letter.log} at {place} cannot be written to {self._outlet.what}: {why}"
+        self._refused.setdefault(letter.log, text)
+
+    def _land(self, spans: Sequence[Span]) -> Coverage:
+        """Make the positions of confirmed records durable."""
+        return self.cover(spans)
 
     # --- inside
 
-    def _run(self, call: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Run a coroutine on the loop of the writer. Raises SinkFailedError."""
-        loop = self._loop
-        if loop is None:
-            raise SinkFailedError("the sink is not open")
+    def _begin_roll(self) -> None:
+        self._spans = SpanAccumulator()
+        self._held.clear()
+        self._refused = {}
 
-        async def calling() -> _T:
-            self._call = asyncio.current_task()
-            if self._interrupted:
-                raise asyncio.CancelledError
-            return await call()
+    async def _write(self, batch: pa.RecordBatch, runs: Runs) -> None:
+        first = self._held.add(batch, runs)
+        given = _outgoing(batch, self._ordering_keys)
+        for log, start, rows in runs:
+            if log not in self._refused:
+                await self._write_rows(given.slice(start, rows), first + start)
+        if self._held.nbytes >= MOST_HELD_BYTES:
+            await self._flush()
 
-        self._began = monotonic()
+    async def _write_rows(self, batch: pa.RecordBatch, first: int) -> None:
+        """Write rows, of which ``first`` is the number of the first one."""
+        rows = Rows(batch, text_keys=True, origin=first)
         try:
-            return asyncio.run_coroutine_threadsafe(calling(), loop).result()
-        except SinkFailedError:
-            raise
-        except FastwireError as exc:
-            raise SinkFailedError(f"{self._what}: {exc}") from exc
-        except CancelledError as exc:
-            raise SinkFailedError(f"the sink was stopped while it waited: {self._away or self._what}") from exc
-        finally:
-            self._began = self._call = None
-
-    async def _reopen(self) -> None:
-        await self._leave()
-        backoff = Backoff(first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
-        try:
-            while True:
-                try:
-                    await self._enter()
-                    return
-                except FastwireError as exc:
-                    if not _is_away(exc):
-                        raise
-                    again_s = backoff.failed(_log, "the topic cannot be opened", exc, topic=self._what)
-                    self._away = f"{self._what} cannot be reached: {exc}"
-                await asyncio.sleep(again_s)
-        finally:
-            self._away = None
-
-    async def _enter(self) -> None:
-        """Open the writer in a task of its own, which also closes it."""
-        opened: asyncio.Future[Writer] = asyncio.get_running_loop().create_future()
-
-        async def hold() -> None:
-            try:
-                async with self._make_writer() as writer:
-                    opened.set_result(writer)
-                    await asyncio.Event().wait()
-            except Exception as exc:  # whatever it is: ``opened`` is waited for
-                if opened.done():
-                    raise
-                opened.set_exception(exc)
-
-        self._held = asyncio.create_task(hold())
-        self._writer = await opened
-        self._unconfirmed, self._confirmed = 0, self._writer.produced.records
-        self._progress = (self._confirmed, monotonic())
-
-    async def _leave(self) -> None:
-        held, self._held, self._writer = self._held, None, None
-        if held is not None:
-            held.cancel()
-            await asyncio.wait([held])
-            if not held.cancelled():
-                held.exception()  # the failure of closing; the connection is gone either way
+            await self._outlet.writer.write_rows(rows)
+        except ValueError as exc:
+            if batch.num_rows == 1:
+                self._refuse(self._held.letter(first, str(exc)))
+                return
+            middle = batch.num_rows // 2
+            await self._write_rows(batch.slice(0, middle), first)
+            await self._write_rows(batch.slice(middle), first + middle)
+            return
+        self._unconfirmed += batch.num_rows
+        if rows.changed_times and not self.changed_times:
+            _log.warning(
+                "the topic cannot hold some event times as they are: they are written in whole milliseconds, or "
+                "without the time if the system has no number for it",
+                topic=self._outlet.what,
+                times=rows.changed_times,
+            )
+        self.changed_times += rows.changed_times
 
     async def _flush(self) -> None:
-        writer = self._writer
-        assert writer is not None
+        writer = self._outlet.writer
         await writer.flush()
+        refused = writer.take_refused()
+        for one in refused:
+            for number in one.origins:
+                self._refuse(self._held.letter(number, str(one.error)))
         confirmed, self._confirmed = writer.produced.records - self._confirmed, writer.produced.records
-        expected, self._unconfirmed = self._unconfirmed, 0
+        expected, self._unconfirmed = self._unconfirmed - sum(len(one.origins) for one in refused), 0
         if confirmed != expected:
-            raise SinkFailedError(f"{self._what} has confirmed {confirmed:,} of {expected:,} records")
-
-    async def _write(self, batch: pa.RecordBatch, runs: list[tuple[Log, int, int]]) -> None:
-        writer = self._writer
-        if writer is None:
-            raise SinkFailedError("the sink is not open")
-        batch = _outgoing(batch, self._ordering_keys)
-        for log, first, rows in runs:
-            given = Rows(batch.slice(first, rows), text_keys=True)
-            try:
-                await writer.write_rows(given)
-                self._unconfirmed += rows
-            except ValueError as exc:
-                raise LogRefusedError(
-                    f"a record of {log} cannot be written to {self._what}: {exc}", log.__eq__
-                ) from exc
-            if given.changed_times and not self.changed_times:
-                _log.warning(
-                    "the topic cannot hold some event times as they are: they are written in whole milliseconds, or "
-                    "without the time if the system has no number for it",
-                    topic=self._what,
-                    times=given.changed_times,
-                )
-            self.changed_times += given.changed_times
+            raise SinkFailedError(f"{self._outlet.what} has confirmed {confirmed:,} of {expected:,} records")
+        self._held.clear()
 
 
-def _is_away(error: BaseException | None) -> bool:
-    """Return True if ``error`` was caused by a broker that does not answer."""
-    while error is not None and not isinstance(error, UnreachableError | LinkLost | RequestTimeout):
-        error = error.__cause__
-    return error is not None
+class RememberingTopicSink(TopicSink):
+    """A topic sink whose positions and dead letters are in a dataset without files: a ``LoggedSink``, at least once.
+
+    The positions are committed after the brokers have confirmed the records. With ``diverts`` a record that the topic
+    never takes becomes a dead letter; without it its log stops, and the others are committed.
+    """
+
+    too_many_files = False
+    committed_files = 0
+    committed_bytes = 0
+    unpooled_bytes = 0
+
+    def __init__(
+        self,
+        outlet: TopicOutlet,
+        make_memory: Callable[[Callable[[str | None], None], threading.Event], DatasetWriter],
+        needed_columns: frozenset[str],
+        *,
+        ordering_keys: bool = False,
+        diverts: bool = True,
+    ) -> None:
+        super().__init__(outlet, ordering_keys=ordering_keys)
+        self._stop = threading.Event()
+        self._full: str | None = None
+        self._memory = make_memory(self._on_full, self._stop)
+        self._diverts = diverts
+        self._letters = 0  # rows of the roll that became dead letters
+        self.needed_columns = needed_columns
+        self.decoded = Decoded()
+        """Counts of the records in the topic, and of those that became dead letters: alerts look at these."""
+
+    def _on_full(self, message: str | None) -> None:
+        self._full = message
+
+    @property
+    def waiting(self) -> str | None:
+        """See ``TopicSink.waiting``; also the disk of the positions can be full."""
+        return self._full or super().waiting
+
+    def interrupt(self) -> None:
+        """See ``LoggedSink.interrupt``."""
+        self._stop.set()
+        super().interrupt()
+
+    @property
+    def exists(self) -> bool:
+        """See ``LoggedSink.exists``."""
+        return self._memory.exists
+
+    @property
+    def cluster(self) -> str:
+        """See ``LoggedSink.cluster``."""
+        return self._memory.cluster
+
+    @property
+    def staged_bytes(self) -> int:
+        """Size of the dead letters of the roll, in bytes."""
+        return self._memory.dead_letter_bytes
+
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """See ``LoggedSink.stage_ns``."""
+        return {"fsync": self._memory.sync_ns}
+
+    def open(self) -> Coverage:
+        """Read the positions, and open the topic."""
+        self._stop.clear()
+        self._memory.open()
+        super().open()
+        return self._memory.refresh()
+
+    def create_dataset(self) -> None:
+        """See ``LoggedSink.create_dataset``."""
+        if not self._memory.exists:
+            self._memory.stage().close()  # it creates the dataset, and no commit names it
+
+    def identify(self, cluster_id: str) -> None:
+        """See ``LoggedSink``."""
+        self._memory.identify(cluster_id)
+
+    def refresh(self) -> Coverage:
+        """See ``LoggedSink.refresh``."""
+        return self._memory.refresh()
+
+    def settle(self, floors: Mapping[Log, Position]) -> None:
+        """See ``LoggedSink.settle``: the next commit takes them."""
+        self._floors.update(floors)
+
+    def close(self) -> None:
+        """Close the topic and the memory."""
+        super().close()
+        self._memory.close()
+
+    def _begin_roll(self) -> None:
+        super()._begin_roll()
+        self._letters = 0
+        self._floors: dict[Log, Position] = {}
+
+    def _keep(self, letters: Sequence[DeadLetter]) -> None:
+        self._memory.add_dead_letters(letters)
+
+    def _refuse(self, letter: DeadLetter) -> None:
+        if not self._diverts:
+            super()._refuse(letter)
+            return
+        if not self._letters:
+            _log.warning(
+                "the topic refuses a record: it becomes a dead letter",
+                topic=self._outlet.what,
+                log=str(letter.log),
+                reason=letter.reason,
+            )
+        self._memory.add_dead_letters([letter])
+        self._letters += 1
+
+    def _land(self, spans: Sequence[Span]) -> Coverage:
+        letters, sent = self._letters, sum(span.rows for span in spans) - self._letters
+        coverage = self._memory.commit([], spans, filtered=letters, sent=sent, floors=self._floors)
+        self.decoded = self.decoded._replace(values=self.decoded.values + sent, bad=self.decoded.bad + letters)
+        return coverage
 
 
 def _outgoing(batch: pa.RecordBatch, ordering_keys: bool) -> pa.RecordBatch:

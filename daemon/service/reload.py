@@ -50,7 +50,7 @@ def _exists(pipeline: PipelineConfig) -> bool:
     from ..dataset.place import bucket_of
 
     sink = pipeline.sink
-    if not sink.is_dataset or sink.path is None:
+    if not sink.has_log or sink.path is None:
         return True
     if isinstance(sink.path, Path) and not sink.path.exists():
         return False

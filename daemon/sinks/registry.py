@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastwire.systems import row_of
+from fastwire.systems import grammar_named, row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
 from ..config.catalog import catalog_of
@@ -84,7 +84,28 @@ def load_encoder(name: str) -> "type[Encoder]":
 
 def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     """Return the dataset options of a pipeline's configuration. Raises ConfigError."""
+    if config.sink.is_topic:
+        return _positions_options(config)
     return _options(config, value_decoder(config))
+
+
+def _positions_options(config: PipelineConfig) -> "DatasetOptions":
+    """Return the options of a dataset that has the positions of what was written to a topic."""
+    from ..dataset.description import DatasetOptions, target_text
+
+    source, sink = config.source, config.sink
+    assert sink.connection is not None, "it is a topic"
+    assert sink.topic is not None
+    system, hosts = sink.connection.system, sink.connection.url.hosts
+    return DatasetOptions(
+        system=source.system,
+        cluster=source.cluster_name,
+        columns=(),
+        extension="topic",
+        shared=source.shared,
+        hosts=tuple(source.url.hosts.split(",")),
+        target=target_text(system, grammar_named(system).topic(sink.topic), hosts),
+    )
 
 
 def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues | None") -> "DatasetOptions":

@@ -66,6 +66,11 @@ class SinkThread:
             del done  # an exception in it holds this frame, and with it the arguments
 
     @property
+    def exactly_once(self) -> bool:
+        """True if rows and positions are one commit: of a sink with a log, unless it says otherwise."""
+        return bool(getattr(self.sink, "exactly_once", self.logged is not None))
+
+    @property
     def staged_bytes(self) -> int:
         """See ``LoggedSink.staged_bytes``."""
         return 0 if self.logged is None else self.logged.staged_bytes

@@ -1,5 +1,7 @@
 """The base of sinks without a log: written records count as durable for the lifetime of the process."""
 
+from collections.abc import Sequence
+
 from fastwire.columns.chunk import Chunk, SpanAccumulator
 from fastwire.position import Coverage, Log, Span
 
@@ -33,7 +35,10 @@ class UnloggedSink:
 
     def commit(self) -> Coverage:
         """Return the Coverage with all written chunks."""
-        spans = self._spans.take()
+        return self.cover(self._spans.take())
+
+    def cover(self, spans: Sequence[Span]) -> Coverage:
+        """Add ``spans`` to the Coverage and return it."""
         for span in spans:
             self._coverage.add(span)
         if any(len(self._coverage.intervals(span.log)) > _INTERVALS for span in spans):

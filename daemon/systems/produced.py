@@ -1,14 +1,23 @@
 """Results and errors that the producers of all systems share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastwire.errors import FastwireError
 
-__all__ = ["ProduceError", "Produced"]
+__all__ = ["ProduceError", "Produced", "Refused"]
 
 
 class ProduceError(FastwireError):
     """Records were not stored, or their state is unknown; ``__cause__`` is the broker's or the client's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Rows that the broker stores never, by their numbers (see ``Rows``), while it may store all others."""
+
+    origins: Sequence[int]
+    error: ProduceError
 
 
 @dataclass(slots=True)

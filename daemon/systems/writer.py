@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 from fastwire.columns.rows import Rows
 
 from .load import Load
-from .produced import Produced
+from .produced import Produced, Refused
 
 __all__ = ["Keys", "Put", "WriteOptions", "Writer", "checked", "codec_named", "puts_of", "refuse_create", "texts_of"]
 
@@ -145,13 +145,16 @@ class Writer(Protocol):
         """Take a record. Raises ValueError for one that the system cannot store."""
 
     async def write_rows(self, rows: Rows) -> None:
-        """Take the rows of a batch. Raises ValueError if the system cannot store one; others may be written then."""
+        """Take the rows of a batch. Raises ValueError if the system cannot store one, and none is taken then."""
 
     def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load; yields the number of records of each step."""
 
     async def flush(self) -> None:
-        """Wait until all records are confirmed."""
+        """Wait until all records are confirmed, or refused for good (rows with an origin)."""
+
+    def take_refused(self) -> list[Refused]:
+        """Return the rows with an origin that the brokers have refused for good since the last call."""
 
 
 def puts_of(rows: Rows) -> Iterator[Put]:

@@ -19,6 +19,7 @@ cdef class Block:
     def __dealloc__(self):
         free(self.data)
         free(self.ends)
+        free(self.origins)
 
     def __len__(self):
         """Return the number of records."""
@@ -37,6 +38,7 @@ cdef class Block:
             row = routes.order[first]
             if self.count and self.weight + routes.weights[row] > most_bytes:
                 break
+            self.note_origin(routes.rows.origin + row if routes.rows.origin >= 0 else -1)
             self.put(routes, row)
             self.weight += routes.weights[row]
             first += 1
@@ -57,13 +59,32 @@ cdef class Block:
         cdef Block other = self.empty()
         cdef int64_t record, middle = self.count // 2
         for record in range(middle):
+            one.note_origin(self.origins[record])
             one.copy(self, record)
         for record in range(middle, self.count):
+            other.note_origin(self.origins[record])
             other.copy(self, record)
         if self.size:
             one.weight = <int64_t>(<double>self.weight * (self.ends[middle - 1] if middle else 0) / self.size)
         other.weight = self.weight - one.weight
         return one, other
+
+    @property
+    def origin_numbers(self):
+        """The number of each record among those of ``Rows`` with an origin, as a list; -1 for one without."""
+        cdef int64_t record
+        return [self.origins[record] for record in range(self.count)]
+
+    cdef int note_origin(self, int64_t origin) except -1:
+        """Note the number of the record that is put or copied next."""
+        cdef int64_t* origins = <int64_t*>array_grown(
+            self.origins, &self.origins_room, self.count + 1, sizeof(int64_t)
+        )
+        if origins is NULL:
+            raise MemoryError()
+        self.origins = origins
+        origins[self.count] = origin
+        return 0
 
     cdef Block empty(self):
         """Return a new block for records of this one."""

@@ -31,6 +31,7 @@ cdef struct Headers:             # lists of pairs; ``offsets`` is NULL without t
 cdef class Rows:
     cdef object _alive           # the capsules that own the memory
     cdef readonly int64_t count
+    cdef readonly int64_t origin  # number of the first row; -1: they are not numbered
     cdef bint text_keys
     cdef bint key_is_text
     cdef Blobs value

@@ -75,11 +75,12 @@ cdef class Rows:
     ``value``, ``key`` and ``orderingKey`` are bytes or text, ``headers`` lists of pairs of text and bytes,
     ``partition`` is the requested one (int32), ``eventTime`` in microseconds. All but ``value`` may be missing, and
     each cell null. A key is text if its column is; with ``text_keys`` also one of bytes that are UTF-8. Raises
-    ValueError for other types. ``changed_times`` counts the event times that a system stores differently: rounded
+    ValueError for other types. ``origin`` numbers the first row, so that a refused one can be found again: see
+    ``Block.origin_numbers``. ``changed_times`` counts the event times that a system stores differently: rounded
     down, or not at all.
     """
 
-    def __cinit__(self, batch, *, bint text_keys=False):
+    def __cinit__(self, batch, *, bint text_keys=False, int64_t origin=-1):
         memset(&self.value, 0, sizeof(Blobs))
         memset(&self.key, 0, sizeof(Blobs))
         memset(&self.ordering_key, 0, sizeof(Blobs))
@@ -87,6 +88,7 @@ cdef class Rows:
         memset(&self.partition, 0, sizeof(Numbers))
         memset(&self.event_time, 0, sizeof(Numbers))
         self.text_keys = text_keys
+        self.origin = origin
         self._alive = batch.__arrow_c_array__()
         self.fill(
             PyCapsule_GetPointer(self._alive[0], "arrow_schema"), PyCapsule_GetPointer(self._alive[1], "arrow_array")

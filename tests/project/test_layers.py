@@ -87,6 +87,7 @@ ONLY_IN = {
         "sinks.valuedecoder",
         "sinks.transform",
         "pipeline.topicsink",
+        "pipeline.topicrows",
         "config.rowwise",  # a query is bound to columns, also by `check`
         "config.sqlprocess",
         "config.sqlworker",

@@ -65,9 +65,14 @@ def promise(sink: SinkConfig) -> str:
     if sink.is_dataset:
         return "exactly once: files and positions are one commit"
     if sink.is_topic:
+        memory = (
+            "positions and dead letters are kept at path"
+            if sink.path is not None
+            else "without a path only the source's brokers remember what was written: set sink.path"
+        )
         return (
             "at least once: records are acknowledged when the brokers of the topic have stored them, and those in "
-            "between are written again after a crash"
+            f"between are written again after a crash; {memory}"
         )
     if sink.type == "stdout":
         return "at least once: stdout has no log, so unacknowledged records are delivered again after a crash"
@@ -92,7 +97,7 @@ def static_checks(config: Config) -> list[CheckResult]:
             results.append(CheckResult(name, "upkeep", True, UPKEEP[pipeline.sink.table_format]))
         elif pipeline.sink.is_dataset and (pipeline.decode is not None or pipeline.transform is not None):
             results += _columns(name, pipeline)
-        if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
+        if pipeline.sink.has_log and isinstance(pipeline.sink.path, Path):
             results += _dataset(name, pipeline.sink.path, pipeline)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
@@ -246,9 +251,9 @@ def folder_checks(config: Config) -> list[CheckResult]:
     """Try the operations of a commit at the place of each dataset. Leaves no files."""
     results = []
     for name, pipeline in config.pipelines.items():
-        if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
+        if pipeline.sink.has_log and isinstance(pipeline.sink.path, Path):
             results.append(_folder(name, pipeline.sink.path))
-        elif pipeline.sink.is_dataset and isinstance(pipeline.sink.path, StoreUrl):
+        elif pipeline.sink.has_log and isinstance(pipeline.sink.path, StoreUrl):
             results += _store(name, pipeline.sink.path, pipeline.sink, pipeline)
     for name, job in config.spark.items():
         output = job.output

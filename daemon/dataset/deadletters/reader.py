@@ -15,7 +15,12 @@ from ..storage.bucket import Bucket
 from ..storage.disk import Disk
 from .intents import Replays
 
-__all__ = ["DeadLetterName", "KeptDeadLetter", "dead_letters"]
+__all__ = ["NULL_VALUE", "REFUSED", "DeadLetterName", "KeptDeadLetter", "dead_letters"]
+
+REFUSED = "RefusedByTopic"
+"""The reason of a record that the topic of a sink refuses."""
+NULL_VALUE = "(null value)"
+"""Stands behind that reason for a record without a value, which differs from an empty one."""
 
 DeadLetterName = tuple[int, int]
 """A dead letter of a dataset: the number of its log entry, and its own number in that commit."""
@@ -48,14 +53,15 @@ class KeptDeadLetter:
     @property
     def is_value(self) -> bool:
         """True if it is the value of a record, not an entry of a broker."""
-        return self.reason.startswith("TransformFailed: ") or " of the value" in self.reason
+        return self.kind in ("TransformFailed", REFUSED) or " of the value" in self.reason
 
     @property
     def value(self) -> bytes | None:
         """The value of the record that it was. Raises ValueError for an entry of a broker, which is no record."""
         if not self.is_value:
             raise ValueError("it is a whole entry of the broker, not the value of a record")
-        return None if not self.payload and self.kind == "NoValue" else self.payload
+        null = self.kind == "NoValue" or self.reason.startswith(f"{REFUSED} {NULL_VALUE}: ")
+        return None if not self.payload and null else self.payload
 
     @property
     def kind(self) -> str:

@@ -174,8 +174,9 @@ class DeadLetterLike(Protocol):
 class LogEntry:
     """One commit: the files of a roll with their spans, or progress without files, or the names of fenced writers.
 
-    Of the rows that are not in files, ``filtered``, a query has left out the ``unselected`` ones; the others are dead
-    letters. ``types`` are all columns of decoded values from this commit on, if it adds some or makes some wider.
+    Of the rows that are not in files, ``sent`` ones are in a topic. Of the others, ``filtered``, a query has left out
+    the ``unselected`` ones; the rest are dead letters. ``types`` are all columns of decoded values from this commit on,
+    if it adds some or makes some wider.
     The files of all entries up to number ``expired`` may be deleted (0: none). The dead letters ``replayed`` of earlier
     entries were written back to a topic; those of ``replaying`` are about to be, and ``closes`` is the number of the
     entry with such an intent that is over (0: none). ``before`` is the CRC-32C of the file of
@@ -191,6 +192,7 @@ class LogEntry:
     dead_letter_counts: tuple[DeadLetterCount, ...] = ()
     filtered: int = 0
     unselected: int = 0
+    sent: int = 0
     floors: tuple[tuple[Log, Position], ...] = ()
     fence: tuple[str, ...] = ()
     expired: int = 0
@@ -258,6 +260,8 @@ class LogEntry:
             value["filtered"] = self.filtered
         if self.unselected:
             value["unselected"] = self.unselected
+        if self.sent:
+            value["sent"] = self.sent
         if self.fence:
             value["fence"] = list(self.fence)
         if self.expired:
@@ -320,6 +324,7 @@ class LogEntry:
                 ),
                 filtered=_count(value.get("filtered", 0)),
                 unselected=_count(value.get("unselected", 0)),
+                sent=_count(value.get("sent", 0)),
                 floors=tuple(
                     (log, parse_position(log.system, _text(floor))) for log, floor in unnest(value.get("floors", {}))
                 ),

@@ -71,6 +71,7 @@ class VerifyReport:
     placed_files: int = 0
     filtered: int = 0
     unselected: int = 0
+    sent: int = 0
     dead_letters: int = 0
     dead_letter_rows: int = 0
     replayed: int = 0
@@ -110,6 +111,7 @@ class VerifyReport:
             "placed_files": self.placed_files,
             "filtered_rows": self.filtered,
             "unselected_rows": self.unselected,
+            "sent_rows": self.sent,
             "dead_letters": self.dead_letters,
             "dead_letter_rows": self.dead_letter_rows,
             "replayed_entries": self.replayed,

@@ -242,12 +242,13 @@ class _Verification:
             except ValueError as exc:
                 self._problem("damaged", name, str(exc).removeprefix(f"{name} "))
         given = sum(span.rows for span in entry.spans)
-        if given != entry.rows + entry.filtered or entry.unselected > entry.filtered:
-            self._problem(
-                "sum", name, f"{given} rows were given, {entry.rows} are in files and {entry.filtered} were filtered"
-            )
+        if given != entry.rows + entry.sent + entry.filtered or entry.unselected > entry.filtered:
+            landed = entry.rows + entry.sent
+            text = f"{given} rows were given, {landed} have landed and {entry.filtered} were filtered"
+            self._problem("sum", name, text)
         report.filtered += entry.filtered
         report.unselected += entry.unselected
+        report.sent += entry.sent
         report.dead_letters += sum(part.entries for part in entry.dead_letter_counts)
         report.dead_letter_rows += sum(part.rows for part in entry.dead_letter_counts)
         report.replayed += sum(each.last - each.first + 1 for each in entry.replayed)
@@ -430,10 +431,11 @@ class _Verification:
         ordered = [each for each in report.logs if not each.shared and each not in scattered]
         changes = sum(each.ledger_changes for each in report.logs)
         gaps = sum(len(each.gaps) for each in report.logs)
+        place = "the topic" if description.target else "files"
         report.proven = [
             f"the log is whole: entries 1 to {report.entries}" if report.entries else "the log is empty",
             f"nothing landed twice: the spans of {counted(len(report.logs), 'partition')} do not overlap",
-            "all rows that were given are in files, or were filtered on purpose",
+            f"all rows that were given are in {place}, or were filtered on purpose",
         ]
         if not self._uncounted:
             files, rows = counted(report.counted_files, "file"), counted(report.counted_rows, "row")

@@ -14,7 +14,7 @@ from fastwire.producer import BatchedProducer, Outcome
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger
 from ..load import Load
-from ..produced import Produced
+from ..produced import Produced, Refused
 from ..writer import Put, checked
 from .topicwriter import Part, TopicWriter, failed
 
@@ -97,7 +97,8 @@ class LeaderWriter(TopicWriter[P, R, Sent], Generic[P, R]):
         """Resolve the records of a batch that is confirmed or has failed."""
         partition, offset = part.partition, outcome.offset
         if outcome.error is not None:
-            self._given_up(part, outcome.tickets, failed(f"{self.topic} partition {partition}", outcome.error))
+            error = failed(f"{self.topic} partition {partition}", outcome.error)
+            self._given_up(part, outcome.tickets, error, outcome.refused)
             return
         places = (Sent(partition, offset + place if offset >= 0 else -1) for place in range(len(outcome.tickets)))
         placed = zip(outcome.tickets, places, strict=True)
@@ -216,3 +217,7 @@ class RecordWriter(ABC, Generic[R]):
     async def flush(self) -> None:
         """See ``Writer.flush``."""
         await self._producer.flush()
+
+    def take_refused(self) -> list[Refused]:
+        """See ``Writer.take_refused``."""
+        return self._producer.take_refused()

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from fastwire.columns.routes import Routes
@@ -10,7 +10,7 @@ from fastwire.errors import FastwireError
 
 from ...runtime.logs import get_logger
 from ...runtime.tasks import on_failure
-from ..produced import Produced, ProduceError
+from ..produced import Produced, ProduceError, Refused
 
 __all__ = ["PENDING_BYTES", "Part", "PendingWriter", "TopicWriter", "failed"]
 
@@ -136,6 +136,7 @@ class PendingWriter(ABC, Generic[P, R, S]):
         self._pending_bytes = 0  # the sum of the parts' weights; a sum for each record would cost a loop over all parts
         self._since_turn = 0
         self._error: ProduceError | None = None  # the first one that ``flush`` has not raised yet
+        self._refused: list[Refused] = []
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()  # of the call that takes records: it hands on in the order of the calls
 
@@ -199,7 +200,10 @@ class PendingWriter(ABC, Generic[P, R, S]):
         part.counted = weight
 
     async def flush(self) -> None:
-        """Send the open batches and wait until all records are confirmed. Raises the first failure since then."""
+        """Send the open batches and wait until all records are confirmed. Raises the first failure since then.
+
+        Rows with an origin that the broker refuses for good are no failure: see :meth:`take_refused`.
+        """
         async with self._turn:  # calls that wait have come before
             for part in self._parts:
                 part.flush()
@@ -208,6 +212,11 @@ class PendingWriter(ABC, Generic[P, R, S]):
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def take_refused(self) -> list[Refused]:
+        """Return the rows with an origin that the broker has refused for good since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
 
     async def _make_room(self, part: P, size: int) -> None:
         while not part.broken:
@@ -239,10 +248,13 @@ class PendingWriter(ABC, Generic[P, R, S]):
             if isinstance(ticket, asyncio.Future) and not ticket.done():
                 ticket.set_result(sent)
 
-    def _given_up(self, part: P, tickets: Iterable[object], error: ProduceError) -> None:
-        """Fail the tickets of records that will never be stored."""
+    def _given_up(self, part: P, tickets: Iterable[object], error: ProduceError, refused: Sequence[int] = ()) -> None:
+        """Fail the tickets of records that will never be stored, or note the origins of rows that are refused."""
         self._count_pending(part)
         self._changed.set()
+        if refused:
+            self._refused.append(Refused(refused, error))
+            return
         self._error = self._error or error
         for ticket in tickets:
             if isinstance(ticket, asyncio.Future) and not ticket.done():

@@ -171,7 +171,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     def settled(self, part: "_Part", outcome: Outcome) -> None:
         """Resolve the records of an entry that is stored or has failed."""
         if outcome.error is not None:
-            self._given_up(part, outcome.tickets, failed(part.topic, outcome.error))
+            self._given_up(part, outcome.tickets, failed(part.topic, outcome.error), outcome.refused)
             return
         position = outcome.position or Position(-1, -1)
         places = (

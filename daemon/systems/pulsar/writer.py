@@ -16,7 +16,7 @@ from fastwire.pulsar.producing.router import Hashing, Router
 from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
-from ..produced import Produced
+from ..produced import Produced, Refused
 from ..writer import Put, WriteOptions, checked, codec_named, puts_of, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .load import entries
@@ -50,7 +50,8 @@ class PulsarWriter:
         """See ``Writer.write_rows``."""
         producer = self._producer
         if producer.settings.batching is None:
-            await producer.put_each((_record(put), put.partition) for put in puts_of(rows))
+            records = [(_record(put), put.partition) for put in puts_of(rows)]  # all are looked at before one is sent
+            await producer.put_each(records)
         else:
             await producer.put_rows(MessageRoutes(rows, now_ms(), producer.hashing is Hashing.MURMUR3))
 
@@ -65,6 +66,10 @@ class PulsarWriter:
     async def flush(self) -> None:
         """Wait until everything is confirmed."""
         await self._producer.flush()
+
+    def take_refused(self) -> list[Refused]:
+        """See ``Writer.take_refused``."""
+        return self._producer.take_refused()
 
 
 def _record(put: Put) -> Record:

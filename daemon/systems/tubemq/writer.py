@@ -9,7 +9,7 @@ from fastwire.tubemq.protocol.request import MSG_TIME, message_time
 
 from ...config import Connection
 from ..load import Load
-from ..produced import Produced
+from ..produced import Produced, Refused
 from ..writer import Put, WriteOptions, checked, puts_of, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .producer import TopicProducer
@@ -40,7 +40,8 @@ class TubeMQWriter:
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""
-        await self._producer.put_each((self._message(put), None) for put in puts_of(rows))
+        messages = [self._message(put) for put in puts_of(rows)]  # all are looked at before one is stored
+        await self._producer.put_each((message, None) for message in messages)
 
     def _message(self, put: Put) -> OutgoingMessage:
         message = _message(put)
@@ -56,6 +57,10 @@ class TubeMQWriter:
     async def flush(self) -> None:
         """See ``Writer.flush``."""
         await self._producer.flush()
+
+    def take_refused(self) -> list[Refused]:
+        """See ``Writer.take_refused``."""
+        return self._producer.take_refused()
 
 
 def _message(put: Put) -> OutgoingMessage:

@@ -22,7 +22,8 @@ FORGOTTEN_S = 60.0  # idle time after which the leader may have forgotten the pr
 
 # The broker has no state of earlier batches, so it has not stored this one either.
 _LOST_TRACK = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.UNKNOWN_PRODUCER_ID})
-_TOO_LARGE = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
+# One record is the reason, or the size of the batch: the others may be stored without it (spec: kafka 14.1).
+_REFUSED = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_RECORD, Code.INVALID_TIMESTAMP})
 _AGAIN = RETRY | {Code.CORRUPT_MESSAGE}  # the batch was intact when it was sent
 
 
@@ -192,11 +193,12 @@ class Producer(BatchedProducer[Record, _Batch]):
         elif code in _AGAIN:
             self.trouble = str(BrokerError(code, "the broker has not stored the records", said))
             self._hold(now, RETRY_S)
-        elif code in _TOO_LARGE and len(batch.records) > 1:
+        elif code in _REFUSED and len(batch.records) > 1:
             self._halve(batch)
             self._hold(now)
         else:
-            self._end(batch, error=BrokerError(code, "the broker has not stored the records", said))
+            error = BrokerError(code, "the broker has not stored the records", said)
+            self._end(batch, error=error, refused=code in _REFUSED)
             self._leave_gap(now)
 
     def unanswered(self, now: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from fastwire.columns.routes import Routes
 from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
 from fastwire.position import Position
-from fastwire.producer import NotConfirmed
+from fastwire.producer import NotConfirmed, numbered
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import DEFAULT_MAX_MESSAGE_SIZE
 from fastwire.pulsar.format.payload import (
@@ -112,7 +112,8 @@ class Outcome:
     """The result of the records of ``tickets``: stored in the entry at ``position``, or failed with ``error``.
 
     Record n of a batch has number ``sequence_ids[n]``. -1:-1 is the position of a duplicate that the broker recognised.
-    ``first`` is the position of the first chunk of a chunked record.
+    ``first`` is the position of the first chunk of a chunked record. ``refused`` are the origins of rows (see ``Rows``)
+    that the broker stores never, while it may store all others.
     """
 
     tickets: Sequence[object]
@@ -123,14 +124,18 @@ class Outcome:
     first: Position | None = None
     batched: bool = False
     error: FastwireError | None = None
+    refused: Sequence[int] = ()
 
 
 class _Message:
     """One message in flight: the records of one SEND, or of the several SENDs of a chunked record."""
 
-    __slots__ = ("first", "numbers", "queued_at", "size", "tickets", "weight")
+    __slots__ = ("batch", "first", "numbers", "queued_at", "size", "tickets", "weight")
 
-    def __init__(self, tickets: Sequence[object], numbers: Sequence[int], load: int, queued_at: float) -> None:
+    def __init__(
+        self, tickets: Sequence[object], numbers: Sequence[int], load: int, queued_at: float, batch: Batch | None = None
+    ) -> None:
+        self.batch = batch  # of rows, which can be divided if the broker refuses one of them
         self.tickets = tickets
         self.numbers = numbers
         self.weight = load
@@ -364,7 +369,8 @@ class Producer:
         """Encode a batch into one entry, or several if one is too large."""
         settings = self._settings
         records = batch.records
-        message = _Message(batch.tickets, numbers, batch.weight, batch.since)
+        rows = batch if isinstance(records, MessageBlock) else None
+        message = _Message(batch.tickets, numbers, batch.weight, batch.since, rows)
         try:
             entry = self._entry(batch, numbers, batched)
             if len(entry.body) <= self._largest - (self._margin if settings.chunking else 0):
@@ -376,6 +382,8 @@ class Producer:
                 self._queue(self._chunks(record, numbers[0], batch.publish_time), message)
             else:
                 raise self._too_large(len(entry.body))
+        except TooLargeError as exc:
+            self._end(message, exc, messages=len(records), refused=True)
         except FastwireError as exc:
             self._end(message, exc, messages=len(records))
         except (
@@ -385,7 +393,7 @@ class Producer:
                 self._halve(batch, numbers)
             else:
                 error = FastwireError(f"a record cannot be encoded: {type(exc).__name__}: {exc}")
-                self._end(message, error, messages=1)
+                self._end(message, error, messages=1, refused=True)
 
     def _entry(self, batch: Batch, numbers: Sequence[int], batched: bool) -> Entry:
         records = batch.records
@@ -521,17 +529,31 @@ class Producer:
         self.trouble = str(error)
         for entry, message in self._pending:
             if entry.sequence_id == refusal.sequence_id:
+                if error.code == pb.NotAllowedError and message.batch is not None and len(message.batch.records) > 1:
+                    self._divide(message)
+                    return True  # what follows comes again behind the halves
                 if error.code in _DROPS or (error.code == pb.ChecksumError and _is_damaged(entry)):
-                    self._drop(message, error)
+                    self._drop(message, error, refused=error.code == pb.NotAllowedError)
                     return False
                 break
         return True
 
-    def _drop(self, message: _Message, error: FastwireError) -> None:
+    def _divide(self, message: _Message) -> None:
+        """Put two entries in the place of one, each with half of its rows: the broker refuses one of them."""
+        place = next(at for at, (_, of) in enumerate(self._pending) if of is message)
+        behind = [one for one in list(self._pending)[place:] if one[1] is not message]
+        self._pending = deque(list(self._pending)[:place])
+        connection, self._connection = self._connection, None  # nothing is sent here: all comes again in order
+        assert message.batch is not None
+        self._halve(message.batch, message.numbers)
+        self._connection = connection
+        self._pending.extend(behind)
+
+    def _drop(self, message: _Message, error: FastwireError, *, refused: bool = False) -> None:
         """Drop a message with all its chunks."""
         (entry, *_) = (entry for entry, of in self._pending if of is message)
         self._pending = deque(one for one in self._pending if one[1] is not message)
-        self._end(message, error, messages=entry.messages)
+        self._end(message, error, messages=entry.messages, refused=refused)
 
     def _drop_first(self, error: FastwireError) -> None:
         """Drop the oldest message, without a search of the queue."""
@@ -547,9 +569,12 @@ class Producer:
             message = _Message(batch.tickets, (), batch.weight, batch.since)
             self._end(message, error, messages=len(batch.records))
 
-    def _end(self, message: _Message, error: FastwireError, *, messages: int) -> None:
+    def _end(self, message: _Message, error: FastwireError, *, messages: int, refused: bool = False) -> None:
         self.weight -= message.weight
-        self._outcomes.append(Outcome(message.tickets, message.numbers, messages, message.size, error=error))
+        rows = numbered(message.batch.records) if refused and message.batch is not None else ()
+        self._outcomes.append(
+            Outcome(message.tickets, message.numbers, messages, message.size, error=error, refused=rows)
+        )
 
     # --- time
 

@@ -433,7 +433,7 @@ def test_an_entry_for_every_field_of_the_report(dataset: Path) -> None:
     assert set(value) == {
         "path", "ok", "strict", "system", "problems", "log_entries", "files", "rows", "bytes", "counted_files",
         "counted_rows", "filtered_rows", "unselected_rows", "dead_letters", "dead_letter_rows", "replayed_entries",
-        "pending_files", "removed_files", "logs",
+        "pending_files", "removed_files", "logs", "sent_rows",
         "proven", "trusted", "unproven", "deep", "read_files", "placed_files", "expired_files", "undeleted_files",
         "table",
     }  # fmt: skip

@@ -19,10 +19,11 @@ from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.net.endpoint import ConnectionRefused
-from fastwire_daemon.pipeline import topicsink
+from fastwire_daemon.pipeline import topicoutlet
+from fastwire_daemon.pipeline.topicoutlet import TopicOutlet
 from fastwire_daemon.pipeline.topicsink import TopicSink, topic_sink
 from fastwire_daemon.runtime.errors import LogRefusedError, SinkFailedError
-from fastwire_daemon.systems.produced import Produced, ProduceError
+from fastwire_daemon.systems.produced import Produced, ProduceError, Refused
 from fastwire_daemon.systems.writer import Put, Writer, puts_of
 from fastwire_daemon.testing import Feed, SinkConformance
 from tests.daemon.cli.program import PROGRAM
@@ -55,6 +56,9 @@ class FileWriter:
         self.produced.records += len(self._pending)
         self._pending.clear()
 
+    def take_refused(self) -> list[Refused]:
+        return []
+
     def generate(self, load: object) -> AsyncIterator[int]:
         raise NotImplementedError
 
@@ -69,7 +73,7 @@ class TestTopicSink(SinkConformance):
     kills: ClassVar[int] = 4
 
     def make_sink(self, path: Path) -> TopicSink:
-        return TopicSink(partial(opened_file, path), "a file")
+        return TopicSink(TopicOutlet(partial(opened_file, path), "a file"))
 
     def read_values(self, path: Path) -> list[bytes]:
         return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
@@ -107,13 +111,13 @@ def scripted(tmp_path: Path, away: int = 0) -> tuple[TopicSink, Scripted]:
         writer._pending.clear()
         yield writer
 
-    return TopicSink(open_writer, "orders at kafka://a:1"), writer
+    return TopicSink(TopicOutlet(open_writer, "orders at kafka://a:1")), writer
 
 
 def test_brokers_that_are_away_are_waited_for_and_the_status_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topicsink, "FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr(topicoutlet, "FIRST_PAUSE_S", 0.2)
     sink, _ = scripted(tmp_path, away=3)
     opening = threading.Thread(target=sink.open)
     opening.start()
@@ -148,7 +152,7 @@ def test_a_writer_that_cannot_be_made_is_an_error() -> None:
         raise ValueError("a key that cannot be read")
         yield
 
-    sink = TopicSink(open_writer, "orders at kafka://a:1")
+    sink = TopicSink(TopicOutlet(open_writer, "orders at kafka://a:1"))
     with pytest.raises(ValueError, match="a key that cannot be read"):
         sink.open()
     sink.close()
@@ -160,14 +164,14 @@ def test_a_topic_that_is_refused_is_an_error(tmp_path: Path) -> None:
         raise ProduceError("orders: not authorized")
         yield
 
-    sink = TopicSink(open_writer, "orders")
+    sink = TopicSink(TopicOutlet(open_writer, "orders"))
     with pytest.raises(SinkFailedError, match="orders: not authorized"):
         sink.open()
     sink.close()
 
 
 def test_receipts_that_do_not_come_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topicsink, "STALLED_S", 0.0)
+    monkeypatch.setattr(topicoutlet, "STALLED_S", 0.0)
     sink, writer = scripted(tmp_path)
     sink.open()
     assert sink.waiting is None  # no call runs
@@ -209,11 +213,13 @@ def test_a_record_without_a_receipt_is_not_committed(tmp_path: Path) -> None:
 def test_a_record_that_the_system_cannot_store_stops_its_log(tmp_path: Path) -> None:
     sink, writer = scripted(tmp_path)
     sink.open()
-    feed = Feed(partitions=2)
+    feed = Feed(partitions=2, rows=1)
     writer.refused = [ValueError("no headers")]
+    sink.write(feed.chunk(2))
     with pytest.raises(LogRefusedError, match="cannot be written to orders at kafka://a:1: no headers") as caught:
-        sink.write(feed.chunk(2))
+        sink.commit()
     assert [log for log in feed.logs if caught.value.concerns(log)] == feed.logs[:1]
+    assert sink.open().logs() == feed.logs[1:]  # the other one is committed
     sink.close()
 
 
@@ -404,7 +410,6 @@ def test_the_sink_has_the_keys_of_a_connection() -> None:
         ('topic = "copy"', 'topic = ""', "f.toml:9: pipelines.mirror.sink.topic: is empty"),
         ('url = "pulsar://127.0.0.1:6650"\n', "", "f.toml:6: pipelines.mirror.sink.url: is required: the broker"),
         ("pulsar://127.0.0.1:6650", "kafka://127.0.0.1:1", 'f.toml:8: pipelines.mirror.sink.url: is an address of'),
-        ("topic =", 'path = "/x"\ntopic =', "f.toml:9: pipelines.mirror.sink.path: is for files: pulsar is"),
         ("topic =", "writers = 2\ntopic =", "f.toml:9: pipelines.mirror.sink.writers: is for files"),
         ("topic =", 'auth = { user = "a" }\ntopic =', "f.toml:9: pipelines.mirror.sink.auth.user: needs password"),
         ("topic =", "connection = {}\ntopic =", "f.toml:9: pipelines.mirror.sink.connection: unknown key"),

@@ -15,7 +15,7 @@ from fastwire_daemon.config import Connection, SourceConfig, Start, TopicChoice
 from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.base import Described, MakeSource, System, TopicReader
 from fastwire_daemon.systems.load import Load
-from fastwire_daemon.systems.produced import Produced, ProduceError
+from fastwire_daemon.systems.produced import Produced, ProduceError, Refused
 from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, checked, puts_of, refuse_create
 
 from .config import ToySourceConfig
@@ -158,6 +158,9 @@ class ToyWriter:
     async def flush(self) -> None:
         async with self._turn:
             pass  # what is written is confirmed
+
+    def take_refused(self) -> list[Refused]:
+        return []  # each write has its answer
 
 
 def _text(data: bytes | None) -> str | None:
