@@ -50,6 +50,18 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ((f"{_over('max', 'fastwire_pipeline_state', 'state')} == 1", "{{pipeline}} {{state}}"),),
             ),
             Panel(
+                "Health",
+                "1 for the health of each pipeline: degraded, if a part of it does not land.",
+                "short",
+                ((f"{_over('max', 'fastwire_pipeline_health', 'health')} == 1", "{{pipeline}} {{health}}"),),
+            ),
+            Panel(
+                "Stopped partitions",
+                "Partitions that are not read any more, by reason.",
+                "short",
+                ((_over("sum", "fastwire_source_stopped_partitions", "reason") + " > 0", "{{pipeline}} {{reason}}"),),
+            ),
+            Panel(
                 "Records a second",
                 "Received from the brokers, and committed.",
                 "cps",

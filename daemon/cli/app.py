@@ -99,7 +99,7 @@ def _explain(exc: Exception) -> int:
     from ..runtime.logs import configure, get_logger
 
     configure()
-    get_logger("cli").exception("failed because of a fault of this program", error=f"{type(exc).__name__}: {exc}")
+    get_logger("cli").exception("failed because of an internal error", error=f"{type(exc).__name__}: {exc}")
     return EXIT_FAILED
 
 

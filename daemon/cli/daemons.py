@@ -7,17 +7,29 @@ from typing import Any, NamedTuple
 
 from ..config import ConfigError, HttpAddress, Problem, load_config
 from ..config.address import parse_http_address
+from ..runtime.health import Health
 from ..service.client import NoDaemonError, local_address, read_status
 from ..service.progress import format_bytes
 
-__all__ = ["Daemon", "Fact", "address_of", "daemon_facts", "look_at", "number_of", "pipeline_facts", "table_of"]
+__all__ = [
+    "PLACES",
+    "Daemon",
+    "Fact",
+    "address_of",
+    "daemon_facts",
+    "look_at",
+    "number_of",
+    "pipeline_facts",
+    "table_of",
+    "texts_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
     """A daemon as it was seen.
 
-    ``health`` is "healthy", "not ready", "stuck" or "no answer"; ``error`` says why there is no answer.
+    ``health`` is one of ``Health`` or "no answer"; ``error`` says why there is no answer.
     """
 
     address: HttpAddress
@@ -29,6 +41,14 @@ class Daemon:
         """Return it as plain values."""
         seen: dict[str, Any] = {"address": str(self.address), "health": self.health}
         return {**seen, "error": self.error} if self.error else {**seen, "status": self.status}
+
+
+PLACES = {
+    "stopped": "stopped_partitions",
+    "unreadable": "unreadable_partitions",
+    "recreated": "recreated_partitions",
+}
+"""The tables of a pipeline's status with a reason for each partition, by a word for what has happened to it."""
 
 
 class Fact(NamedTuple):
@@ -65,14 +85,17 @@ def look_at(address: HttpAddress, timeout_s: float) -> Daemon:
 
 
 def _health(status: Mapping[str, Any]) -> str:
+    if status.get("health") in set(Health):
+        return str(status["health"])
+    # Of an older daemon, which knows no degraded pipelines.
     if not status.get("live"):
-        return "stuck"
-    return "healthy" if status.get("ready") else "not ready"
+        return Health.STUCK
+    return Health.HEALTHY if status.get("ready") else Health.NOT_READY
 
 
 def daemon_facts(daemon: Daemon) -> Iterator[Fact]:
     """Yield the lines about the process."""
-    style = "" if daemon.health == "healthy" else "bad"
+    style = "" if daemon.health == Health.HEALTHY else "bad"
     yield Fact("daemon", f"{daemon.address} {daemon.health}", style)
     if daemon.error:
         yield Fact("error", daemon.error, "bad")
@@ -86,15 +109,16 @@ def daemon_facts(daemon: Daemon) -> Iterator[Fact]:
 def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
     """Yield the lines about one pipeline of ``/status``; the first one is its state."""
     state = str(pipeline.get("state", "?"))
-    yield Fact("state", state, "bad" if state == "failed" else "")
+    health = pipeline.get("health")
+    told = f"{state}, {health}" if health not in (None, Health.HEALTHY) else state
+    yield Fact("state", told, "bad" if state == "failed" or told != state else "")
+    for why in texts_of(pipeline, "degraded"):
+        yield Fact("degraded", why, "bad")
     if pipeline.get("error"):
         yield Fact("error", str(pipeline["error"]), "bad")
-    if pipeline.get("waiting"):
-        yield Fact("waits", str(pipeline["waiting"]), "bad")
-    if pipeline.get("unpublished"):
-        yield Fact("table", str(pipeline["unpublished"]), "bad")
-    for partition, why in table_of(pipeline, "stopped_partitions").items():
-        yield Fact("stopped", f"{partition}: {why}", "bad")
+    for label, name in PLACES.items():
+        for partition, why in table_of(pipeline, name).items():
+            yield Fact(label, f"{partition}: {why}", "" if label == "recreated" else "bad")
     yield Fact(
         "rate",
         f"{number_of(pipeline, 'rows_per_s'):,.0f} rows/s, {format_bytes(int(number_of(pipeline, 'bytes_per_s')))}/s",
@@ -139,6 +163,12 @@ def table_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a table of the answer; an empty one if a daemon of another version has none."""
     value = status.get(name)
     return value if isinstance(value, dict) else {}
+
+
+def texts_of(status: Mapping[str, Any], name: str) -> list[str]:
+    """Return a list of texts of the answer; an empty one without any."""
+    value = status.get(name)
+    return list(map(str, value)) if isinstance(value, list) else []
 
 
 def number_of(status: Mapping[str, Any], name: str) -> float:

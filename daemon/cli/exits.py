@@ -1,6 +1,8 @@
 """The exit codes of ``fastwire-consume``; typer ends with 2 for arguments and options that are wrong."""
 
-__all__ = ["EXITS", "EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED", "EXIT_NOT_READY", "EXIT_STUCK"]
+from ..runtime.health import EXIT_DEGRADED
+
+__all__ = ["EXITS", "EXIT_CONFIG", "EXIT_DEGRADED", "EXIT_DONE", "EXIT_FAILED", "EXIT_NOT_READY", "EXIT_STUCK"]
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -16,6 +18,7 @@ EXITS = {
     2: "Wrong command line.",
     EXIT_NOT_READY: "status: a pipeline is starting, has failed, or reaches no broker.",
     EXIT_STUCK: "status: a call of a sink does not end.",
+    EXIT_DEGRADED: "run: drained, but some partitions have stopped; status: the daemon lands some records and not all.",
     EXIT_CONFIG: "Wrong configuration, or a broker or dataset that does not fit it.",
 }
 """The meaning of each exit code, in a sentence."""

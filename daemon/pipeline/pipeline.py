@@ -10,33 +10,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position
 
 from ..runtime.budget import Budget
-from ..runtime.errors import (
-    DatasetError,
-    DatasetMismatchError,
-    Diverged,
-    LogRefusedError,
-    SinkDoneError,
-    SinkFailedError,
-    Superseded,
-)
+from ..runtime.errors import Diverged, LogRefusedError, SinkDoneError, SinkFailedError, Superseded
+from ..runtime.health import HUNG_AFTER_S, Health, health_of
 from ..runtime.logs import get_logger, of_pipeline
 from ..runtime.metrics import PipelineMetrics, PipelineState
 from ..runtime.tasks import wait_for_set
 from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
+from .failure import PipelineFailed, drained_without_commit, failure_of
 from .figures import PipelineFigures
 from .firstposition import refuse_lost_dataset, tell_first_positions
+from .impairments import Impairments
 from .roll import Roll, RollPolicy
-from .sinkfailures import SinkFailures, drained_without_commit
+from .sinkfailures import SinkFailures
 from .stages import stage_figures
 from .until_end import unpublished, watch_bounds, watch_end
 
-__all__ = ["Pipeline", "PipelineFailed"]
+__all__ = ["Pipeline"]
 
 SINK_LIMIT_S = 30.0  # a run until the end gives up a sink that fails for so long
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
@@ -44,14 +38,6 @@ QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 log = get_logger("pipeline")
 SourceFactory = Callable[[SourceEvents, str | None], Source]
 """Makes the source of a pipeline from its events and the cluster's name (None: the sink records no cluster)."""
-
-
-class PipelineFailed(FastwireError):  # noqa: N818 - what happened to the pipeline; its cause is chained
-    """The pipeline cannot continue. ``exit_code`` is the exit code for a process that runs only this pipeline."""
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        self.exit_code = exit_code
-        super().__init__(message)
 
 
 class Pipeline:
@@ -103,7 +89,7 @@ class Pipeline:
         self._commit_reason: str | None = None
         self._diverged = ""  # why the roll must not land
         self._failure: BaseException | None = None
-        self._stopped_logs: dict[int, str] = {}
+        self._impairments = Impairments(name, metrics)
         self._draining = False
         self._sink_open = False
         self._existed = True
@@ -177,10 +163,8 @@ class Pipeline:
 
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """See ``SourceEvents.on_stopped``; the pipeline fails when every log has stopped."""
-        stopped = self._source.logs[index]
-        log.error(str(error), pipeline=self.name, topic=stopped.topic, partition=stopped.partition)
-        self._stopped_logs[index] = str(error)
-        if len(self._stopped_logs) == len(self._source.logs):
+        self._impairments.stop(index, error, self._clock())
+        if self._impairments.all_stopped:
             self._fail(SourceFailed(f"every partition has stopped; the last one: {error}"))
 
     def on_failed(self, error: SourceFailed) -> None:
@@ -219,6 +203,33 @@ class Pipeline:
         """See ``SinkThread.hung_s``; ``now`` is the event loop's time."""
         return 0.0 if self.waiting else self._sink.hung_s(now)
 
+    @property
+    def impairments(self) -> list[str]:
+        """Sentences about what does not land, although the pipeline runs."""
+        said = list(self._impairments.sentences())
+        if self.waits_for:
+            said.append(f"the sink waits: {self.waits_for}")
+        if self._sink.unpublished:
+            said.append(f"what lands is not in the table: {self._sink.unpublished}")
+        return said
+
+    @property
+    def left_out(self) -> list[str]:
+        """The reasons for which partitions are stopped."""
+        return [str(error) for error in self._impairments.stopped.values()]
+
+    @property
+    def health(self) -> Health:
+        """The health of this pipeline now; one that has ended is ready, for its end."""
+        hung = self.hung_s(asyncio.get_running_loop().time()) >= HUNG_AFTER_S
+        return health_of(hung=hung, ready=self.ready or self.state == "ended", impaired=bool(self.impairments))
+
+    def look(self) -> None:
+        """Note what does not land, and log it again now and then; to be called about once a second."""
+        source = self._made_source
+        self._impairments.look({} if source is None else source.waiting(), self._clock())
+        self._metrics.health(self.health)
+
     def stages(self) -> dict[str, Any]:
         """Return the time spent by stage since the first record: see ``stages.stage_figures``."""
         if self._stages is not None:
@@ -232,6 +243,8 @@ class Pipeline:
         """Return this pipeline's part of ``/status``, as plain values."""
         return {
             "state": self.state,
+            "health": self.health,
+            "degraded": self.impairments,
             "exactly_once": self._sink.exactly_once,
             "error": self.error,
             **self.figures.status(),
@@ -240,10 +253,7 @@ class Pipeline:
             "waiting": self.waits_for,
             "unpublished": self._sink.unpublished,
             "stages": self.stages(),
-            "stopped_partitions": {
-                f"{self._source.logs[index].topic} {self._source.logs[index].partition}": why
-                for index, why in self._stopped_logs.items()
-            },
+            **self._impairments.status(),
             "source": self._made_source.status() if self._made_source is not None else None,
         }
 
@@ -254,6 +264,7 @@ class Pipeline:
         try:
             await self._open()
             self._made_source = self._make_source(self, self._cluster)
+            self._impairments.logs = self._source.logs
             self._budget.watch(self._source.on_budget)
             self._budget.count(self._sink.unpooled_bytes)
             starting = asyncio.ensure_future(self._source.start(self.coverage))
@@ -268,21 +279,16 @@ class Pipeline:
             finally:
                 starting.cancel()
             await self._finish()
-            if watch is not None and (why := [*self._stopped_logs.values(), *await unpublished(self._sink)]):
+            if watch is not None and (why := [*self._impairments.reasons, *await unpublished(self._sink)]):
                 raise PipelineFailed("; ".join(why))
             self._state("ended")
-        except PipelineFailed as exc:
-            self._broken(exc)
-            raise
-        except DatasetMismatchError as exc:
-            raise self._broken(PipelineFailed(str(exc), 78)) from exc
-        except SourceFailed as exc:
-            raise self._broken(PipelineFailed(str(exc), 78 if exc.configuration else 1)) from exc
-        except DatasetError as exc:
-            raise self._broken(PipelineFailed(str(exc))) from exc
         except Exception as exc:
-            self._broken(PipelineFailed(f"a fault of this program: {type(exc).__name__}: {exc}"))
-            raise
+            failure = failure_of(exc)
+            self.error = str(failure or f"internal error: {type(exc).__name__}: {exc}")
+            self._state("failed")
+            if failure is None or failure is exc:
+                raise
+            raise failure from exc
         finally:
             if watch is not None:
                 watch.cancel()
@@ -312,7 +318,7 @@ class Pipeline:
 
     def has_stopped(self, index: int) -> bool:
         """Return True if the log of this index was stopped."""
-        return index in self._stopped_logs
+        return index in self._impairments
 
     def commit_soon(self, reason: str) -> None:
         """Request a commit of the records taken so far, if there are any."""
@@ -419,7 +425,7 @@ class Pipeline:
         """Take on assigned logs: refresh Coverage, commit the first positions of new logs, and request records."""
         # Logs that the sink has refused are not requested; the source does not assign logs that it has stopped.
         asked = len(self._assigned)
-        if await self._take_on([each for each in self._assigned if each.index not in self._stopped_logs]):
+        if await self._take_on([each for each in self._assigned if each.index not in self._impairments]):
             del self._assigned[:asked]  # until then they are in force; the source does not assign them again
 
     async def _refresh(self) -> None:
@@ -494,7 +500,7 @@ class Pipeline:
         self._drop_chunks()
         self._roll.restart()
         if incomplete:
-            raise PipelineFailed(drained_without_commit(exc)) from exc
+            raise drained_without_commit(exc) from exc
         if self._draining:
             return
         self._commit_reason = None
@@ -515,7 +521,7 @@ class Pipeline:
         logs = enumerate(self._source.logs)
         refused = [(index, each) for index, each in logs if not self.has_stopped(index) and exc.concerns(each)]
         for index, each in refused:
-            self.on_stopped(index, LogStopped(f"{each} cannot be written: {exc}; {again}"))
+            self.on_stopped(index, LogStopped(f"{each} cannot be written: {exc}; {again}", exc.reason))
         return bool(refused)
 
     async def _save_what_can_be(self) -> None:
@@ -537,7 +543,7 @@ class Pipeline:
             except (Superseded, SinkFailedError) as exc:
                 self._sink_failures.void(exc, retried=False)
                 if not isinstance(exc, Superseded | SinkDoneError):
-                    raise PipelineFailed(drained_without_commit(exc)) from exc
+                    raise drained_without_commit(exc) from exc
 
     async def _close(self) -> None:
         self._draining = True
@@ -553,6 +559,7 @@ class Pipeline:
                 await self._sink.run(self._sink.sink.close)
             self._sink.shutdown()
             self.count()
+            self._metrics.health(self.health)
 
     # --- details
 
@@ -590,8 +597,3 @@ class Pipeline:
     def _state(self, state: PipelineState) -> None:
         self.state = state
         self._metrics.state(state)
-
-    def _broken(self, exc: PipelineFailed) -> PipelineFailed:
-        self.error = str(exc)
-        self._state("failed")
-        return exc

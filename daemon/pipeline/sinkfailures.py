@@ -8,7 +8,7 @@ from ..runtime.errors import DiskFullError, Diverged, FencedError, SinkFailedErr
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 
-__all__ = ["SinkFailures", "drained_without_commit"]
+__all__ = ["SinkFailures"]
 
 FIRST_S, MOST_S = 0.5, 60.0
 
@@ -108,11 +108,3 @@ class SinkFailures:
                     pass
         finally:
             self.waiting = None
-
-
-def drained_without_commit(exc: Exception) -> str:
-    """Return the text for a pipeline whose drain has not committed its last records, because of ``exc``."""
-    return (
-        f"the drain has not committed its last records: {exc}; none are lost: they are not acknowledged, and the next "
-        "start reads them again"
-    )

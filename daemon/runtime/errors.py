@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from fastwire.errors import FastwireError
 from fastwire.position import Log
 
+from .health import StopReason
+
 __all__ = [
     "ConfigurationRefused",
     "DatasetDamagedError",
@@ -69,9 +71,10 @@ class FolderRefusedError(FatalDiskError):
 class LogRefusedError(SinkFailedError):
     """The sink can never write the records of some logs; it can continue without them."""
 
-    def __init__(self, message: str, concerns: Callable[[Log], bool]) -> None:
+    def __init__(self, message: str, concerns: Callable[[Log], bool], reason: StopReason = "unwritable") -> None:
         self.concerns = concerns
         """Returns True for a log that the sink cannot write."""
+        self.reason = reason
         super().__init__(message)
 
 

@@ -4,13 +4,15 @@ Names are ``fastwire_<part>_<what>_<unit>[_total]`` in base units. Labels are th
 partitions and topics are not labels, because there may be thousands.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from .health import Health, StopReason
 
 __all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", "ReconnectReason"]
 
@@ -118,6 +120,12 @@ class _Families:
             "fastwire_source_backlog_entries",
             "Entries or offsets that the brokers hold and that are not confirmed, when asked last.",
         )
+        self.stopped = gauge(
+            "fastwire_source_stopped_partitions", "Partitions that are not read any more, by reason.", "reason"
+        )
+        self.unreadable = gauge(
+            "fastwire_source_unreadable_partitions", "Partitions that could not be read for 30 s, and are tried again."
+        )
         self.behind = gauge(
             "fastwire_source_behind_logs", "Logs with records that had not come to us when the broker was asked last."
         )
@@ -146,6 +154,7 @@ class _Families:
         self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
         self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
         self.state = gauge("fastwire_pipeline_state", "1 for the state the pipeline is in, 0 for all others.", "state")
+        self.health = gauge("fastwire_pipeline_health", "1 for the health of the pipeline, 0 for all others.", "health")
 
         for former, family in (
             ("fastwire_source_cut_entries", self.deduplicated),
@@ -213,6 +222,9 @@ class PipelineMetrics:
         self._superseded = families.superseded.labels(pipeline)
         self._failures = families.failures.labels(pipeline)
         self._disk_full = families.disk_full.labels(pipeline)
+        self._stopped = {reason: families.stopped.labels(pipeline, reason) for reason in get_args(StopReason)}
+        self._unreadable = families.unreadable.labels(pipeline)
+        self._healths = {health: families.health.labels(pipeline, health) for health in Health}
         self._states = {state: families.state.labels(pipeline, state) for state in get_args(PipelineState)}
         self.state("starting")
 
@@ -271,6 +283,20 @@ class PipelineMetrics:
         """Remove the backlog series while the backlog is unknown: a 0 would claim that there is none."""
         for gauge in self._lag:
             gauge.remove(self._pipeline)
+
+    def stopped(self, partitions: Mapping[StopReason, int]) -> None:
+        """Set the numbers of partitions that are stopped, by reason; a reason that is left out has none."""
+        for reason, gauge in self._stopped.items():
+            gauge.set(partitions.get(reason, 0))
+
+    def unreadable(self, partitions: int) -> None:
+        """Set the number of partitions that cannot be read at the moment, and not for long."""
+        self._unreadable.set(partitions)
+
+    def health(self, health: Health) -> None:
+        """Set the health of the pipeline."""
+        for each, gauge in self._healths.items():
+            gauge.set(each is health)
 
     def roll(self, rows: int, file_bytes: int) -> None:
         """Set the size of the open roll: its rows, and its bytes on disk."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fastwire.errors import FastwireError
 
 from ..config import HttpAddress
+from ..runtime.health import READY, Health
 from ..runtime.logs import get_logger, redact, to_json
 from ..runtime.metrics import CONTENT_TYPE
 from ..runtime.pages import release_library_pages
@@ -39,11 +40,8 @@ log = get_logger("http")
 class StatusProvider(Protocol):
     """The source of the pages' content. Its methods run on the event loop and must not block."""
 
-    def live(self) -> bool:
-        """Return True if the process works; False asks the orchestrator for a restart."""
-
-    def ready(self) -> bool:
-        """Return True if every pipeline has reached its broker and its sink."""
+    def health(self) -> Health:
+        """Return the health of the process, which is that of its pipeline that is worst off."""
 
     def status(self) -> dict[str, Any]:
         """Return the content of ``/status`` as plain values. The server hides the values of keys that name secrets."""
@@ -118,8 +116,17 @@ class HttpServer:
         def metrics() -> web.Response:
             return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
 
-        def verdict(good: bool, otherwise: str) -> web.Response:
-            return web.Response(status=200 if good else 503, text="ok\n" if good else f"{otherwise}\n")
+        def verdict(good: bool, text: str) -> web.Response:
+            return web.Response(status=200 if good else 503, text=f"{text}\n")
+
+        def live() -> web.Response:
+            stuck = provider.health() is Health.STUCK
+            return verdict(not stuck, "not making progress" if stuck else "ok")
+
+        def ready(request: web.BaseRequest) -> web.Response:
+            health = provider.health()
+            good = (Health.HEALTHY,) if "strict" in request.query else READY
+            return verdict(health in good, "ok" if health is Health.HEALTHY else health)
 
         def status() -> web.Response:
             body = to_json(redact(provider.status()), indent=True) + b"\n"
@@ -156,12 +163,12 @@ class HttpServer:
             finally:
                 self._streams -= 1
 
-        pages: dict[str, Callable[[], web.Response]] = {
-            "/": html,
-            "/metrics": metrics,
-            "/livez": lambda: verdict(provider.live(), "not making progress"),
-            "/readyz": lambda: verdict(provider.ready(), "not ready"),
-            "/status": status,
+        pages: dict[str, Callable[[web.BaseRequest], web.Response]] = {
+            "/": lambda _: html(),
+            "/metrics": lambda _: metrics(),
+            "/livez": lambda _: live(),
+            "/readyz": ready,
+            "/status": lambda _: status(),
         }
 
         async def guarded(request: web.BaseRequest) -> web.StreamResponse:
@@ -181,11 +188,11 @@ class HttpServer:
             if request.method not in ("GET", "HEAD"):
                 raise web.HTTPMethodNotAllowed(request.method, ("GET", "HEAD"))
             try:
-                return await limited(request) if show is None else show()
+                return await limited(request) if show is None else show(request)
             except (web.HTTPException, ConnectionError):
                 raise
             except Exception:
-                log.exception("a page failed because of a fault of this program", page=request.path)
+                log.exception("a page failed because of an internal error", page=request.path)
                 raise web.HTTPInternalServerError from None
 
         release_library_pages()

@@ -22,11 +22,13 @@ from fastwire.errors import FastwireError
 from fastwire.wire.pool import Pool
 
 from ..config import Config, PipelineConfig, load_config
-from ..pipeline.pipeline import Pipeline, PipelineFailed
+from ..pipeline.failure import PipelineFailed
+from ..pipeline.pipeline import Pipeline
 from ..pipeline.roll import RollPolicy
 from ..runtime import signals
 from ..runtime.budget import Budget, Level
 from ..runtime.garbage import settle
+from ..runtime.health import EXIT_DEGRADED, HUNG_AFTER_S, READY, Health, worst
 from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, write_repeated
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
@@ -49,8 +51,7 @@ SWITCH_INTERVAL_S = 0.0005
 TRIM_INTERVAL_S = 30.0
 PROGRESS_INTERVAL_S = 0.25
 START_LOOK_S = 0.01
-# A call of a sink may take long (a slow disk), but not for ever; waits with a known reason do not count.
-HUNG_AFTER_S = 120.0
+LOOK_S = 1.0
 SLOW_AFTER_S = 30.0
 ABORT_GRACE_S = 5.0
 OPEN_FILES = 65_536
@@ -94,6 +95,7 @@ class _Running:
         self.task = task
         self._waiting: str | None = None
         self._slow = False  # the running call of the sink was told
+        self._look_at = 0.0
         self._rows, self._bytes = Rate(), Rate()
 
     def status(self) -> dict[str, Any]:
@@ -110,6 +112,9 @@ class _Running:
         Called every PROGRESS_INTERVAL_S; ``now`` is the event loop's time.
         """
         self.pipeline.count()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self.pipeline.look()
         self._rows.take(now, self.pipeline.figures.rows_received)
         self._bytes.take(now, self.pipeline.figures.bytes_received)
         waiting = self.pipeline.waiting
@@ -171,30 +176,26 @@ class Service:
 
     # --- what operators ask
 
-    def live(self) -> bool:
-        """See ``StatusProvider.live``: False if a call of a sink hangs for 120 s without a known reason."""
-        now = asyncio.get_running_loop().time()
-        return all(r.pipeline.hung_s(now) < HUNG_AFTER_S for r in self._running.values())
-
-    def ready(self) -> bool:
-        """See ``StatusProvider.ready``; False too once a pipeline has failed."""
-        return bool(self._running) and not self._failed() and all(r.pipeline.ready for r in self._running.values())
+    def health(self) -> Health:
+        """See ``StatusProvider.health``: that of the pipeline that is worst off, also of one that has failed."""
+        if not self._running:
+            return Health.NOT_READY
+        return worst(each.health for each in (*(r.pipeline for r in self._running.values()), *self._ended.values()))
 
     def status(self) -> dict[str, Any]:
         """See ``StatusProvider.status``."""
         pipelines: dict[str, _Running | Pipeline] = {**self._running, **self._ended}
+        health = self.health()
         return {
             "version": __version__,
             "pid": os.getpid(),
-            "live": self.live(),
-            "ready": self.ready(),
+            "live": health is not Health.STUCK,
+            "ready": health in READY,
+            "health": health,
             "memory": {"used": self._budget.used, "limit": self._budget.limit, "peak": self._pool.peak},
             "warnings": recent_warnings(),
             "pipelines": {name: each.status() for name, each in sorted(pipelines.items())},
         }
-
-    def _failed(self) -> bool:
-        return bool(self._exit_codes)
 
     # --- life
 
@@ -311,10 +312,13 @@ class Service:
                 try:
                     raise exc
                 except Exception:
-                    log.exception("the pipeline failed because of a fault of this program", pipeline=name)
+                    log.exception("the pipeline failed because of an internal error", pipeline=name)
                 self._exit_codes[name] = 1
             else:
                 _tell_end(name, running.pipeline)
+                if left_out := running.pipeline.left_out:
+                    log.error("the pipeline has ended with stopped partitions", pipeline=name, stopped=len(left_out))
+                    self._exit_codes[name] = EXIT_DEGRADED
 
     # --- signals
 
@@ -433,7 +437,7 @@ class Service:
         trimmed, busy = loop.time(), self._pool.used
         while True:
             await asyncio.sleep(interval)
-            if self.live():
+            if self.health() is not Health.STUCK:
                 self._notifier.watchdog()
             self._notifier.status(self._line())
             now = loop.time()
@@ -446,14 +450,15 @@ class Service:
     def _line(self) -> str:
         rows = sum(r.pipeline.figures.rows_committed for r in self._running.values())
         states = ", ".join(
-            f"{name} {r.pipeline.waits_for or r.pipeline.state}" for name, r in sorted(self._running.items())
+            f"{name} {'; '.join(r.pipeline.impairments) or r.pipeline.state}"
+            for name, r in sorted(self._running.items())
         )
         return f"{rows} rows committed; {states}" if states else "no pipeline is running"
 
     async def _await_start(self) -> None:
         """Release library pages as soon as the start is over: the first records soon fill a small budget."""
         pause = START_LOOK_S
-        while not self.ready():
+        while self.health() not in READY:
             await asyncio.sleep(pause)
             pause = min(pause * 1.1, PROGRESS_INTERVAL_S)
         self._resident.release()

@@ -88,6 +88,6 @@ class RecordRows:
         position = self._places.of_row([batch.column(name)[row].as_py() for name in self._places.number_columns])
         if stops or self._on_error == "stop":
             place = self._places.format(position)
-            raise LogRefusedError(f"a value of {log} at {place} {problem}: {reason}", log.__eq__)
+            raise LogRefusedError(f"a value of {log} at {place} {problem}: {reason}", log.__eq__, "undecodable")
         payload = batch.column("value")[row].as_py()
         return DeadLetter(log, position, reason, payload or b"", 1)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fastwire.errors import FastwireError
 
 from ..runtime.budget import Level
+from ..runtime.health import StopReason
 
 if TYPE_CHECKING:
     from fastwire.columns.chunk import Chunk
@@ -43,6 +44,7 @@ __all__ = [
     "Source",
     "SourceEvents",
     "SourceFailed",
+    "StopReason",
     "UnorderedSource",
     "unnamed_partitions",
 ]
@@ -67,7 +69,14 @@ def unnamed_partitions(url: str, names: Iterable[str]) -> SourceFailed:
 
 
 class LogStopped(FastwireError):  # noqa: N818 - a fact about the log
-    """One log cannot be read any more; the others continue. The message names what an operator has to change."""
+    """One log cannot be read any more; the others continue. The message names what an operator has to change.
+
+    ``reason`` is the label of the metric of stopped partitions.
+    """
+
+    def __init__(self, message: str, reason: StopReason = "other") -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +145,7 @@ class SourceEvents(Protocol):
         """Commit what was received: the source requests nothing for some logs until that has landed."""
 
     def on_stopped(self, index: int, error: LogStopped) -> None:
-        """Note that this log is stopped until the daemon is restarted; the others continue."""
+        """Note, and log, that this log is stopped until the pipeline is restarted; the others continue."""
 
     def on_failed(self, error: SourceFailed) -> None:
         """Close the source: it has failed."""

@@ -54,7 +54,7 @@ KILLED = -9
 # In the name of a file whose write finds the disk full.
 FULL = ("-entry.part", "-0.part", "-1.part", "-checkpoint.part")
 # What a fault of the program says in the log; none may happen, whatever the accident.
-FAULTS = ("fault of this program", "Traceback")
+FAULTS = ("internal error", "Traceback")
 
 
 class Ground(ABC):

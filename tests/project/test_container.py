@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fastwire_daemon.runtime.health import Health
 from tests.daemon.service.test_http import Provider, serving
 from tests.support.mounts import unshared
 from tests.support.source_tree import ROOT
@@ -72,7 +73,7 @@ def test_the_image_has_wheels_only() -> None:
 @pytest.mark.parametrize("live", [True, False])
 async def test_the_health_check(live: bool) -> None:
     provider = Provider()
-    provider.is_live = live
+    provider.now = Health.HEALTHY if live else Health.STUCK
     async with serving(provider) as server:
         command = json.loads(last("HEALTHCHECK").partition("CMD ")[2])
         assert command[0] == "python"

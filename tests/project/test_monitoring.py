@@ -104,6 +104,9 @@ HEALTHY: dict[str, str | None] = {
     'fastwire_daemon_build_info{instance="a", version="1"}': "1+0x60",
     f'fastwire_pipeline_state{{{PIPELINE}, state="running"}}': "1+0x60",
     f'fastwire_pipeline_state{{{PIPELINE}, state="failed"}}': "0+0x60",
+    f'fastwire_pipeline_health{{{PIPELINE}, health="degraded"}}': "1x3 0x57",
+    f'fastwire_source_stopped_partitions{{{PIPELINE}, reason="lost"}}': "0+0x60",
+    f"fastwire_source_unreadable_partitions{{{PIPELINE}}}": "0 3 0x58",
     f"fastwire_source_backlog_entries{{{PIPELINE}}}": "50+0x60",
     f"fastwire_source_behind_logs{{{PIPELINE}}}": "0 1 0 2 0x56",
     f"fastwire_source_dead_letters_total{{{PIPELINE}}}": "7+0x60",
@@ -117,6 +120,12 @@ HEALTHY: dict[str, str | None] = {
 FIRES: dict[str, dict[str, str | None]] = {
     "FastwireDown": {'fastwire_daemon_build_info{instance="a", version="1"}': None},
     "FastwirePipelineFailed": {f'fastwire_pipeline_state{{{PIPELINE}, state="failed"}}': "1+0x60"},
+    "FastwirePartitionsStopped": {
+        f'fastwire_source_stopped_partitions{{{PIPELINE}, reason="lost"}}': "3+0x60",
+        f'fastwire_pipeline_health{{{PIPELINE}, health="degraded"}}': "1+0x60",
+    },
+    "FastwirePartitionsUnreadable": {f"fastwire_source_unreadable_partitions{{{PIPELINE}}}": "3+0x60"},
+    "FastwireDegraded": {f'fastwire_pipeline_health{{{PIPELINE}, health="degraded"}}': "1+0x60"},
     "FastwireBacklogUnknown": {f"fastwire_source_backlog_entries{{{PIPELINE}}}": None},
     "FastwireNothingLands": {f"fastwire_sink_committed_rows_total{{{PIPELINE}}}": "9+0x60"},
     "FastwireDiskFull": {f"fastwire_sink_disk_full_seconds_total{{{PIPELINE}}}": "0+30x60"},

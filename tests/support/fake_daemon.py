@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fastwire_daemon.runtime.health import Health
+
 __all__ = ["FakeDaemon"]
 
 
@@ -14,17 +16,14 @@ class FakeDaemon:
             "pid": 77,
             "live": True,
             "ready": True,
+            "health": "healthy",
             "memory": {"used": 16_000_000, "limit": 64_000_000, "peak": 20_000_000},
             "pipelines": pipelines,
         }
 
-    def live(self) -> bool:
-        """See ``StatusProvider.live``."""
-        return bool(self.said["live"])
-
-    def ready(self) -> bool:
-        """See ``StatusProvider.ready``."""
-        return bool(self.said["ready"])
+    def health(self) -> Health:
+        """See ``StatusProvider.health``."""
+        return Health(self.said["health"])
 
     def status(self) -> dict[str, Any]:
         """See ``StatusProvider.status``."""

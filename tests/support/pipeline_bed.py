@@ -206,6 +206,7 @@ class Bed:
         self.pool = Pool(64 << 20)
         self.chunks = Chunks(self.pool)
         self.now = 100.0
+        self.metrics = DaemonMetrics("0")
         self.made: list[NotingSource] = []
         self.prepare: Callable[[NotingSource], None] = lambda source: None
         policy = options.pop("policy", RollPolicy())
@@ -214,7 +215,7 @@ class Bed:
             self._make,
             self.sink,
             Budget(self.pool),
-            DaemonMetrics("0").pipeline("p"),
+            self.metrics.pipeline("p"),
             policy,
             clock=lambda: self.now,
             **options,

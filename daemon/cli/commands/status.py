@@ -4,12 +4,19 @@ from typing import Annotated
 
 import typer
 
-from ..exits import EXIT_DONE, EXIT_FAILED, EXIT_NOT_READY, EXIT_STUCK
+from ...runtime.health import Health
+from ..exits import EXIT_DEGRADED, EXIT_DONE, EXIT_FAILED, EXIT_NOT_READY, EXIT_STUCK
 from ..options import DAEMON_DEFAULT, DaemonName, Timeout
 
 __all__ = ["status"]
 
-_EXITS = {"healthy": EXIT_DONE, "no answer": EXIT_FAILED, "not ready": EXIT_NOT_READY, "stuck": EXIT_STUCK}
+_EXITS = {
+    Health.HEALTHY: EXIT_DONE,
+    "no answer": EXIT_FAILED,
+    Health.NOT_READY: EXIT_NOT_READY,
+    Health.STUCK: EXIT_STUCK,
+    Health.DEGRADED: EXIT_DEGRADED,
+}
 
 
 def status(
@@ -18,9 +25,10 @@ def status(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing: only the exit code.")] = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Print the status of a running daemon. Exit codes: 0 healthy, 1 no answer, 3 not ready, 4 stuck.
+    """Print the status of a running daemon. Exit codes: 0 healthy, 1 no answer, 3 not ready, 4 stuck, 5 degraded.
 
     Not ready: a pipeline is starting, has failed, or reaches no broker. Stuck: a call of a sink does not end.
+    Degraded: some records do not land: a partition is stopped or cannot be read, a sink waits, a table takes no files.
     """
     from ..daemons import address_of, look_at
     from ..options import argument

@@ -11,14 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ...config import HttpAddress
+from ...runtime.health import Health
 from ...runtime.terminal import printable
 from ...service.progress import format_bytes
-from ..daemons import Daemon, look_at, number_of, table_of
+from ..daemons import PLACES, Daemon, look_at, number_of, table_of, texts_of
 
 __all__ = ["screen", "watch"]
 
 _WARNINGS = 3  # of each daemon
 _STATES = {"running": "green", "failed": "bold red"}
+_HEALTHS: dict[str, str] = {Health.HEALTHY: "green", Health.DEGRADED: "bold yellow"}
 
 
 def watch(
@@ -51,7 +53,7 @@ def screen(daemons: Sequence[Daemon]) -> RenderableType:
 def _daemon(daemon: Daemon) -> Iterator[RenderableType]:
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(str(daemon.address), "bold")
-    head.append(f"  {daemon.health}", "green" if daemon.health == "healthy" else "bold red")
+    head.append(f"  {daemon.health}", _HEALTHS.get(daemon.health, "bold red"))
     if daemon.error:
         head.append(f"  {printable(daemon.error)}")
     else:
@@ -80,6 +82,8 @@ def _pipelines(pipelines: Mapping[str, Mapping[str, Any]]) -> Table:
     table.add_column("limited by", no_wrap=True, overflow="ellipsis")
     for name, pipeline in pipelines.items():
         state = str(pipeline.get("state", "?"))
+        if state == "running" and pipeline.get("health") == Health.DEGRADED:
+            state = Health.DEGRADED
         dead_letters = int(number_of(pipeline, "dead_letters"))
         lag = table_of(table_of(pipeline, "source"), "lag")
         table.add_row(
@@ -96,11 +100,12 @@ def _pipelines(pipelines: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _troubles(pipeline: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("error", "waiting", "unpublished"):
-        if pipeline.get(key):
-            yield str(pipeline[key])
-    for log, why in table_of(pipeline, "stopped_partitions").items():
-        yield f"{log} has stopped: {why}"
+    if pipeline.get("error"):
+        yield str(pipeline["error"])
+    yield from texts_of(pipeline, "degraded")
+    for word, name in PLACES.items():
+        for log, why in table_of(pipeline, name).items():
+            yield f"{log} {word}: {why}"
 
 
 def _warning(line: object) -> str:

@@ -90,6 +90,11 @@ class RoutedConsumer(ConsumerEvents):
         self._route = TopicRoute(consumer.want.topic, service)
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def service(self) -> ServiceUrl:
+        """The cluster that has the topic."""
+        return self._route.service
+
     async def _join(self, link: Link) -> None:
         """Subscribe. After an error the broker may hold the consumer: call ``_withdraw`` before another attempt."""
         self.link = link

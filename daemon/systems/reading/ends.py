@@ -53,7 +53,7 @@ class Ends:
         assert landed is not None  # ``resolve`` has returned the first position of an unknown log
         if end.positions:
             if name not in end.positions:
-                raise LogStopped(f"{log}: end names no position for {name}")
+                raise LogStopped(f"{log}: end names no position for {name}", "start")
             position = end.positions[name]
         elif end.time is not None:
             assert at is not None, "the configuration refuses a time"

@@ -52,7 +52,9 @@ class SourceLike(Protocol):
 
 
 class Lag(ABC):
-    """Polls the brokers about every log that a source reads, every ``poll_s`` seconds (with many logs: less often).
+    """Polls the brokers about every log that a source reads or has stopped, every ``poll_s`` seconds.
+
+    With many logs it does so less often.
 
     A log without an answer is unknown and left out of the sums; if all are unknown, no lag is reported.
     """
@@ -69,14 +71,14 @@ class Lag(ABC):
 
     @abstractmethod
     async def _ask(self) -> dict[int, LogLag]:
-        """Return the brokers' reports of the logs that are read, by log index."""
+        """Return the brokers' reports of the logs that count, by log index."""
 
     def look(self, now: float) -> None:
         """Start a poll if one is due; ``now`` is the event loop's time."""
         source = self._source
         if self._task is not None and not self._task.done():
             return
-        if not any(partition.granted for partition in source.partitions):
+        if not any(partition.counts for partition in source.partitions):
             self._take({})  # logs that other consumers read are in their reports
         elif not self._asked_at or now - self._asked_at >= max(self._poll_s, len(source.partitions) * LEAST_S):
             self._asked_at = now
@@ -118,8 +120,13 @@ class Lag(ABC):
         return sum(self._is_behind(index, lag) for index, lag in self._lags.items())
 
     def _is_behind(self, index: int, lag: LogLag) -> bool:
-        """Return True if the broker holds a record that is neither received here nor confirmed by another consumer."""
+        """Return True if the broker holds a record that is neither received here nor confirmed by another consumer.
+
+        A stopped log is not behind: it is not read.
+        """
         head = lag.head
+        if not self._source.partitions[index].granted:
+            return False
         if not positions_of(self._source.system).ordered:
             return lag.backlog > 0
         if head is None or (lag.done is not None and lag.done >= head):

@@ -31,7 +31,7 @@ class OffsetSource(SourceLike, Protocol):
         """Ask for the end of each log, as far as it can be read."""
 
     def landed_up_to(self, partition: Any) -> Position:
-        """Return the end of the durable records of a partition."""
+        """Return the end of the durable records of a partition; where it begins, without any."""
 
 
 class OffsetLag(Lag):
@@ -41,16 +41,16 @@ class OffsetLag(Lag):
 
     async def _ask(self) -> dict[int, LogLag]:
         source = self._source
-        # Partitions without a link have no known leader at the moment.
+        # Partitions that are read without a link have no known leader at the moment.
         read: dict[tuple[str, int], PulledPartition[Any]]
-        read = {one.place: one for one in source.partitions if one.granted and one.link is not None}
+        read = {one.place: one for one in source.partitions if one.counts and (one.link or not one.granted)}
         ends = await source.ends(read.keys())
         for error in ends.failed.values():
             log.debug("cannot ask where a log ends", error=str(error))
         lags = {}
         for place, end in ends.found.items():
             one = read.get(place)
-            if one is not None and one.granted:
+            if one is not None and one.counts:
                 done = source.landed_up_to(one)
                 lags[one.index] = LogLag(max(end - done.a, 0), one.before(end), done)
         return lags

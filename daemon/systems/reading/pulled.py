@@ -25,7 +25,7 @@ class LogBroken(LogStopped):
 
     def __init__(self, message: str, position: Position) -> None:
         self.position = position
-        super().__init__(message)
+        super().__init__(message, "lost")
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +115,7 @@ class PulledPartition(StagedPartition, Generic[L]):
         if at is not None:
             if not self.log_start <= at.a <= self.end:
                 held = f"begins at {self.log_start} and ends before {self.end}"
-                raise LogStopped(f"{self.log}: the start {at.a} lies outside of the log, which {held}")
+                raise LogStopped(f"{self.log}: the start {at.a} lies outside of the log, which {held}", "start")
             return at.a
         if self.late or self.recreated or start.kind == "earliest":
             return self.log_start
@@ -125,4 +125,4 @@ class PulledPartition(StagedPartition, Generic[L]):
             return self.end
         if start.kind == "time":
             return None
-        raise LogStopped(f"{self.log}: start names no position for {name}")
+        raise LogStopped(f"{self.log}: start names no position for {name}", "start")

@@ -18,7 +18,7 @@ from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics
 from ..links.fetchlink import FetchLink
 from ..links.linkbook import LinkBook
-from ..source import Assignment, First, LogStopped, SourceEvents, SourceFailed, unnamed_partitions
+from ..source import Assignment, First, LogStopped, SourceEvents, SourceFailed, StopReason, unnamed_partitions
 from .atleaders import AGAIN_S, MOST_S, Freshness
 from .clustered import ClusteredSource
 from .ends import Ends
@@ -249,7 +249,7 @@ class PullSource(ClusteredSource[C, L, P]):
 
     def stop(self, index: int, why: str) -> None:
         """See ``Source.stop``."""
-        self._stop(self.partitions[index], why)
+        self._stop(self.partitions[index], why, "unreadable")
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``."""
@@ -279,8 +279,9 @@ class PullSource(ClusteredSource[C, L, P]):
         self._coverage = coverage
 
     def landed_up_to(self, partition: P) -> Position:
-        """Return the end of the durable records of a granted partition."""
-        return partition.position(self._coverage)
+        """Return the end of the durable records of a partition; where it begins, without any."""
+        landed = self._coverage.end(partition.log) or self._coverage.start(partition.log) or partition.began
+        return partition.beginning if landed is None else landed
 
     # --- errors
 
@@ -330,15 +331,14 @@ class PullSource(ClusteredSource[C, L, P]):
             self.slots.detach(partition.index)
         self._leaders.forget(partition)
 
-    def _stop(self, partition: P, why: str) -> None:
+    def _stop(self, partition: P, why: str, reason: StopReason) -> None:
         """Stop this log; the others continue."""
         if partition.over:
             return
         partition.error = why
         self.give_up([partition], why, Stage.STOPPED)
         self._offers.tell_revoked()
-        log.error("log stopped", topic=str(partition.log), error=why)
-        self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}"))
+        self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}", reason))
 
     def _reconsider(self, partition: P, reason: str) -> None:
         """Release the log and assign it again, with a new request for its start and end."""
@@ -397,7 +397,7 @@ class PullSource(ClusteredSource[C, L, P]):
     def _unresolved(self, partition: P, error: FastwireError) -> None:
         """Handle the reason why an assigned partition cannot be read from its position."""
         if isinstance(error, LogStopped):
-            self._stop(partition, str(error).removeprefix(f"{partition.log}: "))
+            self._stop(partition, str(error).removeprefix(f"{partition.log}: "), error.reason)
         else:
             _, tries = self._beginless.get(partition, ("", 0))
             if tries & (tries - 1) == 0:  # the first, the second, the third, the fifth …
@@ -469,8 +469,10 @@ class PullSource(ClusteredSource[C, L, P]):
         for partition in changes.replaced:
             log.warning("topic was deleted and made again", topic=str(partition.log))
             if self.settings.pattern is None:
-                self._stop(partition, "the topic was deleted and made again; its new incarnation is read as a new log")
+                again = "the topic was deleted and made again; its new incarnation is read as a new log"
+                self._stop(partition, again, "recreated")
             self.give_up([partition], "the topic was deleted and made again", Stage.REPLACED)
+            partition.error = ""
         for partition in changes.gone:
             partition.error = ""
         self.give_up(changes.gone, "the topic was deleted", Stage.GONE)

@@ -78,6 +78,11 @@ class StagedPartition:
         return self._stage is Stage.READING
 
     @property
+    def counts(self) -> bool:
+        """True while the backlog is that of this instance: the partition is read, or has stopped and lands nothing."""
+        return self._stage in (Stage.READING, Stage.STOPPED)
+
+    @property
     def over(self) -> bool:
         """True if the partition is not read any more."""
         return self._stage in _OVER

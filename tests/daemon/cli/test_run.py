@@ -126,7 +126,7 @@ def test_a_fault_of_ours_shows_its_traceback(run: Run, good: Path, monkeypatch: 
     code, out, err = run("run", good)
     assert (code, out) == (1, "")
     line = json.loads(err)
-    assert (line["level"], line["event"]) == ("error", "failed because of a fault of this program")
+    assert (line["level"], line["event"]) == ("error", "failed because of an internal error")
     assert line["error"] == "ZeroDivisionError: division by zero"
     assert "test_run.py" in line["traceback"]
 

@@ -93,11 +93,12 @@ def test_the_lines(run: Run, told: ServedDaemon) -> None:
 
 
 def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
-    told.said["ready"] = False
+    told.said["health"] = "not ready"
     told.said["pipelines"]["orders"] |= {
         "state": "failed",
         "error": "the disk\x1b[2J is gone",
-        "waiting": "disk full",
+        "degraded": ["the sink waits: disk full", "1 of 2 partitions is stopped"],
+        "recreated_partitions": {"orders 2": "another log"},
         "dead_letters": 3,
         "stopped_partitions": {"orders 0": "refused"},
         "source": {"errors": {"orders 1": "no leader"}, "connections": [{"ready": False}]},
@@ -108,15 +109,25 @@ def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     assert f"{told.address} not ready" == lines[0]
     for line in (
         "error the disk\\x1b[2J is gone",
-        "waits disk full",
+        "degraded the sink waits: disk full",
+        "recreated orders 2: another log",
         "stopped orders 0: refused",
         "dead letters 3 since the start",
         "trouble orders 1: no leader",
         "connections 0 of 1 ready",
     ):
         assert line in lines
-    told.said["live"] = False
+    told.said["health"] = "stuck"
     assert run("status", told.address, "--quiet") == (4, "", "")
+
+
+def test_a_degraded_daemon_is_told_from_a_healthy_one(run: Run, told: ServedDaemon) -> None:
+    told.said["health"] = told.said["pipelines"]["orders"]["health"] = "degraded"
+    told.said["pipelines"]["orders"]["degraded"] = ["1 of 3 partitions is stopped"]
+    code, out, _ = run("status", told.address)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert (code, lines[0]) == (5, f"{told.address} degraded")
+    assert "state running, degraded" in lines and "degraded 1 of 3 partitions is stopped" in lines
 
 
 def test_one_object_for_programs(run: Run, told: ServedDaemon) -> None:
@@ -124,6 +135,15 @@ def test_one_object_for_programs(run: Run, told: ServedDaemon) -> None:
     seen = json.loads(out)
     assert (code, seen["address"], seen["health"]) == (0, str(told.address), "healthy")
     assert seen["status"] == told.said
+
+
+def test_an_older_daemon_knows_no_degraded_pipelines(run: Run, told: ServedDaemon) -> None:
+    del told.said["health"]
+    assert run("status", told.address, "--quiet")[0] == 0
+    told.said["ready"] = False
+    assert run("status", told.address, "--quiet")[0] == 3
+    told.said["live"] = False
+    assert run("status", told.address, "--quiet")[0] == 4
 
 
 def test_another_version_has_other_keys(run: Run, told: ServedDaemon) -> None:

@@ -54,9 +54,14 @@ def test_the_screen() -> None:
 
 
 def test_troubles_have_lines() -> None:
-    text = lines(told(state="failed", error="gone", waiting="disk full", stopped_partitions={"orders 0": "refused"}))
-    assert "  orders: gone" in text and "  orders: disk full" in text
-    assert "  orders: orders 0 has stopped: refused" in text
+    wrong = ["the sink waits: disk full"]
+    text = lines(told(state="failed", error="gone", degraded=wrong, stopped_partitions={"orders 0": "refused"}))
+    assert "  orders: gone" in text and "  orders: the sink waits: disk full" in text
+    assert "  orders: orders 0 stopped: refused" in text
+
+
+def test_a_degraded_pipeline_is_not_just_running() -> None:
+    assert lines(told(health="degraded"))[2].split()[:2] == ["orders", "degraded"]
 
 
 def test_an_unknown_lag_is_not_none() -> None:

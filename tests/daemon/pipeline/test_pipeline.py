@@ -13,7 +13,7 @@ from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.position import Coverage, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.net.backoff import Backoff
-from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.pipeline.failure import PipelineFailed
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.pipeline.sinkfailures import SinkFailures
 from fastwire_daemon.runtime.errors import (
@@ -319,7 +319,7 @@ async def test_a_fault_of_the_program_is_a_failed_pipeline() -> None:
     bed.sink.fail["commit"] = [ZeroDivisionError("oops")]
     with pytest.raises(ZeroDivisionError):
         await bed.pipeline.run()
-    assert (bed.pipeline.state, bed.pipeline.error) == ("failed", "a fault of this program: ZeroDivisionError: oops")
+    assert (bed.pipeline.state, bed.pipeline.error) == ("failed", "internal error: ZeroDivisionError: oops")
 
 
 @pytest.mark.parametrize("method", ["open", "commit"])

@@ -10,7 +10,7 @@ import pytest
 from fastwire.position import Coverage, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.pipeline import until_end
-from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.pipeline.failure import PipelineFailed
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.systems.source import Assignment, First

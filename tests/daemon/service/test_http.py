@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from fastwire_daemon.config import HttpAddress
+from fastwire_daemon.runtime.health import Health
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.service import http
 from fastwire_daemon.service.http import AddressError, HttpServer
@@ -25,14 +26,11 @@ LOCAL = HttpAddress("127.0.0.1", 0)
 
 class Provider:
     def __init__(self) -> None:
-        self.is_live = self.is_ready = True
+        self.now = Health.HEALTHY
         self.answer: dict[str, Any] = {"state": "running"}
 
-    def live(self) -> bool:
-        return self.is_live
-
-    def ready(self) -> bool:
-        return self.is_ready
+    def health(self) -> Health:
+        return self.now
 
     def status(self) -> dict[str, Any]:
         return self.answer
@@ -131,11 +129,23 @@ async def get_code(server: HttpServer) -> int:
 async def test_trouble_is_503() -> None:
     provider = Provider()
     async with serving(provider) as server:
-        provider.is_ready = False
+        provider.now = Health.NOT_READY
         assert (await get(server, "/readyz"))[::2] == (503, "not ready\n")
         assert (await get(server, "/livez"))[0] == 200
-        provider.is_live = False
+        provider.now = Health.STUCK
         assert (await get(server, "/livez"))[::2] == (503, "not making progress\n")
+        assert (await get(server, "/readyz"))[::2] == (503, "stuck\n")
+
+
+@BOTH
+async def test_a_degraded_daemon_is_ready_unless_the_probe_is_strict() -> None:
+    provider = Provider()
+    async with serving(provider) as server:
+        assert (await get(server, "/readyz?strict"))[::2] == (200, "ok\n")
+        provider.now = Health.DEGRADED
+        assert (await get(server, "/readyz"))[::2] == (200, "degraded\n")
+        assert (await get(server, "/readyz?strict"))[::2] == (503, "degraded\n")
+        assert (await get(server, "/livez"))[::2] == (200, "ok\n")
 
 
 @BOTH
@@ -252,7 +262,7 @@ async def test_a_page_that_fails_is_500_and_the_next_one_is_answered(caplog: pyt
     async with serving(provider) as server:
         assert (await get(server, "/status"))[0] == 500
         assert (await get(server, "/livez"))[0] == 200
-    assert caplog.text.count("a page failed because of a fault of this program") == 1
+    assert caplog.text.count("a page failed because of an internal error") == 1
 
 
 def test_the_framework_comes_with_the_first_connection() -> None:

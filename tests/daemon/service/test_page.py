@@ -87,8 +87,10 @@ PIPELINES: dict[str, Any] = {
     HOSTILE: {
         "state": "failed",
         "error": "the disk is gone",
-        "waiting": "disk full",
+        "health": "degraded",
+        "degraded": ["the sink waits: disk full"],
         "dead_letters": 3,
+        "recreated_partitions": {"refunds 2": "another log"},
         "stopped_partitions": {"refunds 0": "refused"},
         "source": {"errors": {"refunds 1": "no leader"}, "connections": [{"ready": False}]},
     },
@@ -145,7 +147,9 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
         "orders 0 1 3:4 3:3 –",
         "failed",
         "Error: the disk is gone",
-        "Waits: disk full",
+        "failed, degraded",
+        "Degraded: the sink waits: disk full",
+        "Made again: refunds 2: another log",
         "Stopped: refunds 0: refused",
         "Trouble: refunds 1: no leader",
         f"warning 2026-01-02T03:04:05.678Z {HOSTILE} retry_s=2.5",
@@ -160,7 +164,7 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
 @needs_browser
 async def test_it_is_live_and_can_be_paused(browser: Browser, provider: FakeDaemon) -> None:
     await browser.run("window.kept = document.querySelector('#pipelines h2')")
-    provider.said["ready"] = False
+    provider.said["health"] = "not ready"
     provider.said["pipelines"]["orders"]["rows_received"] = 2_000_000
     del provider.said["pipelines"][HOSTILE]
     await browser.until("document.title.startsWith('not ready')")
@@ -173,7 +177,7 @@ async def test_it_is_live_and_can_be_paused(browser: Browser, provider: FakeDaem
     await browser.press(" ", 32)
     assert await browser.run("document.getElementById('pause').getAttribute('aria-pressed')") == "true"
     assert "paused" in await browser.run(TEXT)
-    provider.said["ready"] = True
+    provider.said["health"] = "healthy"
     await browser.run("document.getElementById('pause').click()")
     await browser.until("document.title.startsWith('healthy')")
     for _ in range(2):

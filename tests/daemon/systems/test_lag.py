@@ -230,3 +230,40 @@ async def test_the_lag_of_positions_without_an_order_is_the_backlog() -> None:
             await pipe.got(10)
             name = 'fastwire_source_behind_logs{pipeline="p"}'
             await until(lambda: samples(metrics).get(name) == 0, "nothing behind", lambda: samples(metrics))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_backlog_of_a_stopped_log_is_counted_and_grows(kind: str) -> None:
+    """Nothing reads it, so its records are in no figure of the others until retention deletes them."""
+    scene = await scene_of(kind, 2)
+    scene.append(0, 4)
+    scene.append(1, 3)
+    await scene.pipe.start()
+    await scene.pipe.got(70)
+    scene.pipe.commit()
+    await scene.shows(0, 0)
+    scene.pipe.source.stop(1, "a bad value")
+    scene.append(1, 5)
+    lag = await scene.shows(5, 0)
+    assert lag["logs"][str(scene.pipe.log(1))]["backlog_entries"] == 5 * scene.unit, kind
+    scene.append(1, 2)
+    scene.append(0, 1)
+    await scene.shows(8, 0)
+    scene.pipe.commit()
+    await scene.shows(7, 0)
+    await scene.pipe.close()
+    assert scene.broker.violations == []
+    await scene.broker.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_stopped_log_of_which_nothing_has_landed_counts_whole(kind: str) -> None:
+    scene = await scene_of(kind, 2)
+    scene.append(1, 3)
+    scene.pipe.auto = False
+    await scene.pipe.start()
+    await until(lambda: len(scene.pipe.assigned) == 2, "assignments", lambda: scene.pipe.assigned)
+    scene.pipe.source.stop(1, "start does not fit it")
+    await scene.shows(3, 0)
+    await scene.pipe.close()
+    await scene.broker.stop()

@@ -177,7 +177,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         """Stop the log of a batch that cannot be decoded and may not become a dead letter."""
         partition = self.partitions[batch.index]
         at = POSITIONS.format(batch.position)
-        self._stop(partition, f"the batch at {at} cannot be decoded ({batch.reason}: {batch.detail})")
+        self._stop(partition, f"the batch at {at} cannot be decoded ({batch.reason}: {batch.detail})", "undecodable")
 
     def on_fetched(self, link: Link, fetched: Fetched) -> None:
         """Handle the end of a Fetch response."""
@@ -217,7 +217,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
             self._leaders.forget(partition)
             self._tasks.run(self._look_outside(partition, partition.session), "position")
         elif ends_reading(result.error):
-            self._stop(partition, partition.error.removeprefix(f"{partition.log}: "))
+            self._stop(partition, partition.error.removeprefix(f"{partition.log}: "), "refused")
         else:
             self._leaders.refused(partition, result, fetched)
 
@@ -297,7 +297,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
             log.error("reading goes on behind a break", error=str(error), offset=error.position.a)
             self._replace(partition, self._topics.go_on(partition, error.position))
         elif isinstance(error, BrokerError) and ends_reading(error.code):
-            self._stop(partition, f"where to begin cannot be found: {explained(error)}")
+            self._stop(partition, f"where to begin cannot be found: {explained(error)}", "refused")
         else:
             super()._unresolved(partition, error)
 

@@ -58,7 +58,7 @@ class FirstPositions:
         if start.kind == "positions":
             at = start.positions.get(name)
             if at is None:
-                raise LogStopped(f"{log}: start names no position for {name}")
+                raise LogStopped(f"{log}: start names no position for {name}", "start")
             return at
         return start.kind
 

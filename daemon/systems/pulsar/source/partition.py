@@ -20,7 +20,7 @@ from ....net.endpoint import LinkLost
 from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
 from ...reading.stage import Stage, StagedPartition
-from ...source import Assignment, First, LogStopped, SourceFailed
+from ...source import Assignment, First, LogStopped, SourceFailed, StopReason
 from ..refusal import is_for_good
 from ..routed import RoutedConsumer
 from .coverage import Landed, declared_gap, landed_of, newly_landed
@@ -34,7 +34,7 @@ ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SU
 log = get_logger("source")
 
 
-_ENDS = {Stage.STOPPED, Stage.GONE}
+_ENDS = {Stage.STOPPED, Stage.REPLACED, Stage.GONE}
 
 
 class Partition(StagedPartition, RoutedConsumer):
@@ -51,6 +51,7 @@ class Partition(StagedPartition, RoutedConsumer):
         Stage.SEEKING: frozenset({Stage.CONNECTING, Stage.ASSIGNED, *_ENDS}),
         Stage.READING: frozenset({Stage.CONNECTING, *_ENDS}),
         Stage.STOPPED: frozenset(),
+        Stage.REPLACED: frozenset(),
         Stage.GONE: frozenset({Stage.CONNECTING}),
     }
 
@@ -93,7 +94,7 @@ class Partition(StagedPartition, RoutedConsumer):
         self._detached("closed by the broker")
         if self._migrating is not None and not self.over:
             service, self._migrating = self._migrating, None
-            self.move(Stage.STOPPED)
+            self.move(Stage.REPLACED)
             self._host.moved(self, service)
         elif self.stage is not Stage.SEEKING and not self._host.closing:
             self._host.reconnecting(self, "closed_by_broker")
@@ -145,7 +146,8 @@ class Partition(StagedPartition, RoutedConsumer):
             what, cure = "received", ""
         else:
             what, cure = "decoded", '; on_corrupt = "dead_letter" would keep it as a dead letter and go on'
-        self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}){cure}"))
+        why: StopReason = "encrypted" if entry.reason is Damage.DECRYPTION else "undecodable"
+        self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}){cure}", why))
 
     def on_late(self, entry: Position) -> None:
         """Handle an entry that arrives behind later ones: records received since must not land without it."""
@@ -153,7 +155,8 @@ class Partition(StagedPartition, RoutedConsumer):
         last = POSITIONS.format(self._host.slots.staged_position(self.consumer.consumer_id))
         reason = f"{self.log}: entry {at} came behind {last}, which an entry filter of the broker does (RESCHEDULE)"
         self._host.diverged(self, reason)
-        self.stop(LogStopped(f'{reason}; read it with source.subscription_type = "shared" or "key_shared"'))
+        cure = 'read it with source.subscription_type = "shared" or "key_shared"'
+        self.stop(LogStopped(f"{reason}; {cure}", "reordered"))
 
     # --- coming and going
 
@@ -397,7 +400,8 @@ class Partition(StagedPartition, RoutedConsumer):
                 at, last = POSITIONS.format(end), POSITIONS.format(self.last or PULSAR_EARLIEST)
                 raise LogStopped(
                     f"{self.log}: {at} has landed, but the broker's last position is {last}: the topic was deleted "
-                    "and made again, or it was truncated; raise source.incarnation to read it as a new log"
+                    "and made again, or it was truncated; raise source.incarnation to read it as a new log",
+                    "lost",
                 )
         if not self.consumer.ordered:
             return None
@@ -423,7 +427,8 @@ class Partition(StagedPartition, RoutedConsumer):
         if isinstance(at, Position) and self.last is not None and at > self.last:
             raise LogStopped(
                 f"{self.log}: the start {POSITIONS.format(at)} lies beyond the last position "
-                f"{POSITIONS.format(self.last)}"
+                f"{POSITIONS.format(self.last)}",
+                "start",
             )
         if not await self._seek(at) or self.assignment is not assignment:
             return None, False

@@ -75,6 +75,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._offered_at = -OFFER_S
         self._unsettled: set[int] = set()  # consumers whose permits are below the window
         self._acking: set[int] = set()  # consumers with acks to send
+        self._coverage = Coverage()
 
     # --- the contract
 
@@ -86,6 +87,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                     f"{topic}: non-persistent topics have no positions that could be committed", configuration=True
                 )
         self._first_positions.learn(coverage)
+        self._coverage = coverage
         self._tick()
         backoff = Backoff()
         while True:
@@ -122,6 +124,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     def landed(self, coverage: Coverage) -> None:
         """See ``Source.landed``."""
+        self._coverage = coverage
         for partition in self.partitions:
             if not partition.was_granted or partition.over:
                 continue
@@ -140,6 +143,13 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                 link.drop_chunk()
         for partition in self.partitions:
             partition.void()
+
+    def landed_up_to(self, partition: Partition) -> Position:
+        """Return the position up to which all entries of a partition have landed, or were confirmed before."""
+        first = next(iter(self._coverage.intervals(partition.log)), None)
+        if first is not None:
+            return first[1]
+        return self._coverage.start(partition.log) or partition.began or partition.cursor or PULSAR_EARLIEST
 
     def position(self, index: int) -> Position | None:
         """See ``Source.position``."""
@@ -160,7 +170,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     def stop(self, index: int, why: str) -> None:
         """See ``Source.stop``."""
         partition = self.partitions[index]
-        partition.stop(LogStopped(f"{partition.log}: {why}"))
+        partition.stop(LogStopped(f"{partition.log}: {why}", "unreadable"))
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``."""
@@ -234,7 +244,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     def stopped(self, partition: Partition, error: LogStopped) -> None:
         """Report a log that is stopped."""
         self._offers.tell_revoked()
-        log.error("log stopped", topic=str(partition.log), error=str(error))
         self.events.on_stopped(partition.index, error)
 
     def diverged(self, partition: Partition, reason: str) -> None:

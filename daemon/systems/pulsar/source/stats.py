@@ -1,22 +1,27 @@
 """Counters of connections and consumer statistics of brokers, for metrics and the status page (spec: pulsar 22)."""
 
 import asyncio
+import secrets
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.pulsar.protocol.request import available_permits
+from fastwire.position import Position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.protocol.request import SubscribeRequest, available_permits
 
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...reading.lag import Lag, LogLag, SourceLike
 from ..cluster import Cluster
 from ..link import Link
+from ..routed import TopicRoute, close_on_broker
 from .partition import Partition
 
 __all__ = ["Stats"]
 
 AT_ONCE = 8  # concurrent requests
+READERS = 1 << 32  # the first consumer id of readers; those of partitions are small
 
 log = get_logger("source")
 
@@ -27,9 +32,16 @@ class Asking(SourceLike, Protocol):
     cluster: Cluster
     partitions: list[Partition]
 
+    def landed_up_to(self, partition: Partition) -> Position:
+        """Return the position up to which all entries of a partition have landed, or were confirmed before."""
+
 
 class Stats(Lag):
-    """Backlog in entries, as the broker counts it for the subscription."""
+    """Backlog in entries, as the broker counts it for the subscription.
+
+    A stopped partition has no consumer, so that other instances get it. It is asked about by a reader, which takes
+    nothing: the broker counts the entries behind its position.
+    """
 
     _source: Asking
 
@@ -64,11 +76,12 @@ class Stats(Lag):
 
     async def _ask(self) -> dict[int, LogLag]:
         lags: dict[int, LogLag] = {}
-        left = iter([partition for partition in self._source.partitions if partition.granted])
+        left = iter([partition for partition in self._source.partitions if partition.counts])
 
         async def ask_in_turn() -> None:
             for partition in left:
-                if (answer := await self._ask_about(partition)) is not None:
+                ask = self._ask_about if partition.granted else self._ask_about_stopped
+                if (answer := await ask(partition)) is not None:
                     lags[partition.index] = answer
 
         # One task per partition would be thousands of tasks.
@@ -87,13 +100,49 @@ class Stats(Lag):
             log.debug("cannot ask for the backlog", topic=str(partition.log), error=str(exc))
             return None
         stats = answer.consumerStatsResponse
-        more = {
-            "unacked_messages": stats.unackedMessages,
-            "available_permits": available_permits(stats),
-            "blocked_on_unacked": stats.blockedConsumerOnUnackedMsgs,
-            "messages_per_s": round(stats.msgRateOut, 3),
-            "bytes_per_s": round(stats.msgThroughputOut, 3),
-            "redelivered_per_s": round(stats.msgRateRedeliver, 3),
-            "connected_since": stats.connectedSince,
-        }
-        return LogLag(stats.msgBacklog, partition.head, cursor, more)
+        return LogLag(stats.msgBacklog, partition.head, cursor, _more(stats))
+
+    async def _ask_about_stopped(self, partition: Partition) -> LogLag | None:
+        landed = self._source.landed_up_to(partition)
+        reader = reader_behind(partition, landed)
+        try:
+            link = await TopicRoute(reader.topic, partition.service).link(self._source.cluster)
+            await link.ask(lambda connection, now: connection.subscribe(reader, now))
+            try:
+                answer = await link.ask(lambda connection, now: connection.consumer_stats(reader.consumer_id, now))
+            finally:
+                await close_on_broker(
+                    link, lambda now: link.connection.close_consumer(reader.consumer_id, now), reader.topic
+                )
+        except FastwireError as exc:
+            log.debug("cannot ask for the backlog of a stopped log", topic=str(partition.log), error=str(exc))
+            return self._lags.get(partition.index)
+        return LogLag(answer.consumerStatsResponse.msgBacklog, partition.head, landed)
+
+
+def reader_behind(partition: Partition, position: Position) -> SubscribeRequest:
+    """Return the subscription of a reader that begins behind ``position`` of a partition."""
+    want = partition.consumer.want
+    begin = position if position.b < 0 else Position(position.a, position.b + 1)
+    return SubscribeRequest(
+        topic=want.topic,
+        subscription=f"fastwire-backlog-{secrets.token_hex(5)}",
+        subscription_type=pb.CommandSubscribe.Exclusive,
+        consumer_id=READERS + want.consumer_id,
+        consumer_name=want.consumer_name,
+        create=False,
+        reader_from=begin,
+        latest=position.b >= 0,  # nothing is behind it
+    )
+
+
+def _more(stats: pb.CommandConsumerStatsResponse) -> dict[str, Any]:
+    return {
+        "unacked_messages": stats.unackedMessages,
+        "available_permits": available_permits(stats),
+        "blocked_on_unacked": stats.blockedConsumerOnUnackedMsgs,
+        "messages_per_s": round(stats.msgRateOut, 3),
+        "bytes_per_s": round(stats.msgThroughputOut, 3),
+        "redelivered_per_s": round(stats.msgRateRedeliver, 3),
+        "connected_since": stats.connectedSince,
+    }

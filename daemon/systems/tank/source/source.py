@@ -148,9 +148,9 @@ class TankSource(PullSource[Cluster, Link, Partition]):
         at = POSITIONS.format(bundle.position)
         if bundle.replaced:
             remedy = self._remedy(partition)
-            self._stop(partition, f"{at} has landed, and the broker holds another message before it: {remedy}")
+            self._stop(partition, f"{at} has landed, and the broker holds another message before it: {remedy}", "lost")
             return
-        self._stop(partition, f"the bundle at {at} cannot be decoded ({bundle.reason}: {bundle.detail})")
+        self._stop(partition, f"the bundle at {at} cannot be decoded ({bundle.reason}: {bundle.detail})", "undecodable")
 
     def on_fetched(self, link: Link, fetched: Fetched) -> None:
         """Handle the end of an answer."""
@@ -171,7 +171,8 @@ class TankSource(PullSource[Cluster, Link, Partition]):
             return
         if result.status in (PartitionStatus.OK, PartitionStatus.OK_SPARSE):
             if result.needed > MOST_FETCH:
-                self._stop(partition, f"the bundle at {at.a} has {result.needed} bytes: brokers send {MOST_FETCH}")
+                sizes = f"the bundle at {at.a} has {result.needed} bytes: brokers send {MOST_FETCH}"
+                self._stop(partition, sizes, "unreadable")
             elif result.stuck:
                 self._stuck(partition, result, at)
             else:
@@ -199,4 +200,5 @@ class TankSource(PullSource[Cluster, Link, Partition]):
             partition.unreadable_at = at.a
             self._reconsider(partition, unreadable)
         else:
-            self._stop(partition, f'{unreadable}; on_unreadable = "continue" goes on behind them with a declared gap')
+            cure = 'on_unreadable = "continue" goes on behind them with a declared gap'
+            self._stop(partition, f"{unreadable}; {cure}", "unreadable")

@@ -75,7 +75,9 @@ class FirstPositions:
         )
         until = None if first is None else first.span.until
         if until is not None and until.position.a > max(partition.end, 0):
-            raise LogStopped(f"{partition.log}: the end {until.position.a} lies beyond the log, at {partition.end}")
+            raise LogStopped(
+                f"{partition.log}: the end {until.position.a} lies beyond the log, at {partition.end}", "start"
+            )
         return first
 
     async def _resolve(self, partition: Partition, coverage: Coverage) -> First | None:
@@ -90,7 +92,8 @@ class FirstPositions:
         if answer.currOffset < at.a or (answer.currOffset == at.a and answer.maxOffset < at.a + at.b * ENTRY_BYTES):
             raise LogStopped(
                 f"{partition.log}: {POSITIONS.format(at)} has landed, but the Broker's log ends at "
-                f"{answer.maxOffset}: {self.remedy(partition)}"
+                f"{answer.maxOffset}: {self.remedy(partition)}",
+                "lost",
             )
         if partition in self._jumps:
             self._jumps.discard(partition)
@@ -128,7 +131,7 @@ class FirstPositions:
         elif start.positions:
             name = f"{place.topic}/{place.name}"
             if name not in start.positions:
-                raise LogStopped(f"{partition.log}: start names no position for {name}")
+                raise LogStopped(f"{partition.log}: start names no position for {name}", "start")
             (wanted, skipped), named = start.positions[name], True
         elif start.kind == "latest" and place.key in self.present:
             wanted = partition.end
@@ -138,6 +141,7 @@ class FirstPositions:
         if named and answer.currOffset != wanted:
             raise LogStopped(
                 f"{partition.log}: the Broker has no message at the offset {wanted} of start, it begins at "
-                f"{answer.currOffset}"
+                f"{answer.currOffset}",
+                "start",
             )
         return Position(answer.currOffset, skipped)

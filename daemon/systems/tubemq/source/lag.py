@@ -15,7 +15,10 @@ class _Source(SourceLike, Protocol):
 
 
 class FetchedLag(Lag):
-    """The lag as the responses to GETs report it: Brokers are not asked."""
+    """The lag as the responses to GETs report it: Brokers are not asked.
+
+    The lag of a stopped partition is that of its last GET, and does not grow.
+    """
 
     _source: _Source
 
@@ -23,5 +26,5 @@ class FetchedLag(Lag):
         return {
             one.index: LogLag(one.backlog, one.head, None, {"backlog_bytes": one.lag_bytes})
             for one in self._source.partitions
-            if one.granted and one.backlog >= 0
+            if one.counts and one.backlog >= 0
         }

@@ -29,7 +29,7 @@ from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...reading.clustered import ClusteredSource
 from ...reading.stage import Stage
-from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed, unnamed_partitions
+from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed, StopReason, unnamed_partitions
 from ..cluster import Cluster
 from ..inventory import list_partitions
 from ..link import Link, RefusedError
@@ -156,7 +156,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 first = await self._first_positions.resolve(partition, coverage)
             except LogStopped as exc:
                 if partition.assignment is assignment:
-                    self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
+                    self._stop(partition, str(exc).removeprefix(f"{partition.log}: "), exc.reason)
                 return None
             except FastwireError as exc:
                 if partition.assignment is assignment:
@@ -243,7 +243,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """See ``Source.unfinished``. Stops partitions that no Broker gives."""
         for partition in map(self.partitions.__getitem__, heads):
             if self._heads.is_refused(partition):
-                self._stop(partition, f"no Broker gives it: {partition.error}")
+                self._stop(partition, f"no Broker gives it: {partition.error}", "refused")
         return [at for at, head in heads.items() if not self._heads.is_finished(self.partitions[at], head, coverage)]
 
     def is_behind(self, index: int, head: Position) -> bool:
@@ -256,7 +256,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
 
     def stop(self, index: int, why: str) -> None:
         """See ``Source.stop``."""
-        self._stop(self.partitions[index], why)
+        self._stop(self.partitions[index], why, "unreadable")
 
     @property
     def standing_by(self) -> bool:
@@ -424,7 +424,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._revoke(partition, reason)
         self._member.lost([partition.place])
 
-    def _stop(self, partition: Partition, why: str) -> None:
+    def _stop(self, partition: Partition, why: str, reason: StopReason) -> None:
         """Stop this log; the others continue."""
         if partition.over:
             return
@@ -432,8 +432,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         partition.error = why
         partition.move(Stage.STOPPED)
         self._offers.tell_revoked()
-        log.error("log stopped", topic=str(partition.log), error=why)
-        self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}"))
+        self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}", reason))
 
     def _reconsider(self, partition: Partition, reason: str) -> None:
         """Release the log and assign it again: its position is looked for anew."""
@@ -490,14 +489,15 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             return
         if fetched.replaced:
             remedy = self._first_positions.remedy(partition)
-            self._stop(partition, f"the Broker holds other messages than those that have landed: {remedy}")
+            other = f"the Broker holds other messages than those that have landed: {remedy}"
+            self._stop(partition, other, "lost")
             return
         if fetched.moved:
             self.went_on(partition, fetched.offset)
             return
         if fetched.at_end and self.slots.owes(fetched.index):
             at, remedy = POSITIONS.format(self.slots.position(fetched.index)), self._first_positions.remedy(partition)
-            self._stop(partition, f"{at} has landed, but the Broker's log ends before: {remedy}")
+            self._stop(partition, f"{at} has landed, but the Broker's log ends before: {remedy}", "lost")
             return
         if remedy_of(fetched.code) in (Remedy.REGISTER, Remedy.DROP, Remedy.CREDENTIALS, Remedy.LEAVE):
             self._lose(partition, str(BrokerError(fetched.code, fetched.text)))
@@ -548,6 +548,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._stop(
             self.partitions[message.index],
             f"the message at {at} cannot be decoded ({message.reason}: {message.detail})",
+            "undecodable",
         )
 
     # --- connections and time
@@ -561,7 +562,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._changed.set()
         super().on_lost(link, reason)
         if isinstance(reason, ResponseTooLargeError) and not self._closing:
-            self._stop(self.partitions[reason.index], str(reason))
+            self._stop(self.partitions[reason.index], str(reason), "unreadable")
 
     def _left(self, link: Link) -> None:
         for partition in self.partitions:

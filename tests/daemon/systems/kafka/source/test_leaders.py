@@ -14,7 +14,8 @@ from fastwire.kafka.format.message import decode_response, encode_response
 from fastwire.kafka.protocol.connection import Key
 from fastwire.position import Coverage
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
-from fastwire_daemon.pipeline.pipeline import Pipeline, PipelineFailed
+from fastwire_daemon.pipeline.failure import PipelineFailed
+from fastwire_daemon.pipeline.pipeline import Pipeline
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget, Level
 from fastwire_daemon.runtime.metrics import DaemonMetrics

@@ -12,7 +12,7 @@ from fastwire.tank.format.error import PartitionStatus
 from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
-from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.pipeline.failure import PipelineFailed
 from fastwire_daemon.systems.tank.source import source
 from fastwire_daemon.testing.system.scene import OPEN, TOPIC, MemorySink, Scene
 

@@ -1,0 +1,109 @@
+"""The parts of a pipeline that do not land while the others do: partitions that are stopped or cannot be read."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from fastwire.position import Log
+
+from ..runtime.logs import get_logger
+from ..runtime.metrics import PipelineMetrics
+from ..systems.source import LogStopped
+
+__all__ = ["Impairments"]
+
+TELL_AGAIN_S = 600.0
+UNREADABLE_S = 30.0  # leaders move often: a partition that cannot be read for a shorter time is no impairment
+MOST_NAMED = 5  # partitions in a log line
+MOST_SHOWN = 100  # partitions in the status
+
+log = get_logger("pipeline")
+
+
+class Impairments:
+    """The stopped and the unreadable partitions of one pipeline, by index in ``logs``, which are those of its source.
+
+    A partition whose topic was made again is not stopped: another log has its place, and is read.
+    """
+
+    def __init__(self, pipeline: str, metrics: PipelineMetrics) -> None:
+        self.logs: Sequence[Log] = ()
+        self._pipeline = pipeline
+        self._metrics = metrics
+        self._stopped: dict[int, LogStopped] = {}
+        self._unreadable_since: dict[int, float] = {}
+        self._unreadable: dict[int, str] = {}
+        self._tell_at = float("inf")
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._stopped
+
+    @property
+    def all_stopped(self) -> bool:
+        """True if no log is left to read."""
+        return len(self._stopped) == len(self.logs)
+
+    @property
+    def stopped(self) -> dict[int, LogStopped]:
+        """The partitions that are stopped."""
+        return {index: error for index, error in self._stopped.items() if error.reason != "recreated"}
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons for which logs were not read to their end, with those whose topic was made again."""
+        return [str(error) for error in self._stopped.values()]
+
+    def stop(self, index: int, error: LogStopped, now: float) -> None:
+        """Note and log that a partition has stopped at ``now``, in seconds of the caller's clock."""
+        if index in self._stopped:
+            return
+        stopped = self.logs[index]
+        self._stopped[index] = error
+        if error.reason != "recreated":
+            log.error(
+                str(error),
+                pipeline=self._pipeline,
+                topic=stopped.topic,
+                partition=stopped.partition,
+                reason=error.reason,
+            )
+            self._tell_at = min(self._tell_at, now + TELL_AGAIN_S)
+        self._metrics.stopped(Counter(each.reason for each in self.stopped.values()))
+
+    def look(self, waiting: Mapping[int, str], now: float) -> None:
+        """Note the partitions that cannot be read at ``now``, with the reason; log again and again what is stopped."""
+        self._unreadable_since = {index: self._unreadable_since.get(index, now) for index in waiting}
+        self._unreadable = {
+            index: waiting[index] for index, since in self._unreadable_since.items() if now - since >= UNREADABLE_S
+        }
+        self._metrics.unreadable(len(self._unreadable))
+        if now >= self._tell_at:
+            self._tell_at = now + TELL_AGAIN_S
+            stopped = self.stopped
+            log.error(
+                "partitions are still stopped: their records do not land, and the broker's retention deletes them",
+                pipeline=self._pipeline,
+                stopped=len(stopped),
+                partitions=[str(self.logs[index]) for index in stopped][:MOST_NAMED],
+                why=str(next(iter(stopped.values()))),
+            )
+
+    def sentences(self) -> Iterator[str]:
+        """Yield what does not land, for people."""
+        if stopped := len(self.stopped):
+            yield f"{stopped} of {len(self.logs)} partitions {'is' if stopped == 1 else 'are'} stopped"
+        if unreadable := len(self._unreadable):
+            yield f"{unreadable} of {len(self.logs)} partitions cannot be read at the moment"
+
+    def status(self) -> dict[str, dict[str, str]]:
+        """Return the partitions with their reasons, for the status."""
+        stopped = self.stopped
+        again = {index: str(error) for index, error in self._stopped.items() if index not in stopped}
+        return {
+            "stopped_partitions": self._named({index: str(error) for index, error in stopped.items()}),
+            "recreated_partitions": self._named(again),
+            "unreadable_partitions": self._named(self._unreadable),
+        }
+
+    def _named(self, whys: Mapping[int, str]) -> dict[str, str]:
+        shown = list(whys.items())[:MOST_SHOWN]
+        return {f"{self.logs[index].topic} {self.logs[index].partition}": why for index, why in shown}
