@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from pyiceberg.expressions import EqualTo
 
 from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
@@ -146,8 +145,7 @@ def test_readers_of_iceberg_agree_on_every_value(
     assert_read("duckdb", rows_by_duckdb(table.metadata_location, "id, city", "iceberg"), wanted)
     assert_read("polars", pl.scan_iceberg(table).select("id", "city").collect().rows(), wanted)
     for value in ("Zürich", "", NULL):
-        only = EqualTo("city", value)  # type: ignore[call-arg, arg-type]
-        found = table.scan(row_filter=only).to_arrow()
+        found = table.scan(row_filter=f"city = '{value}'").to_arrow()
         assert found["id"].to_pylist() == [values.index(value)]
 
 
