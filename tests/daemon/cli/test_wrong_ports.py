@@ -54,7 +54,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(run: Run, tmp_path: Path, url: str) -> str:
     system = url.partition("://")[0].partition("+")[0]
     file = tmp_path / "c.toml"
-    word = system_named(system).group_word
+    word = system_named(system).grammar.group_word
     group = f'{word} = "group"\n' if word else ""
     source = f'[pipelines.p.source]\nurl = "{url}"\ntopics = ["topic"]\n{group}start = "latest"\n'
     file.write_text(source + '[pipelines.p.sink]\ntype = "discard"\n')
