@@ -50,6 +50,7 @@ __all__ = [
     "check_issuer_url",
     "default_compression",
     "grammar_in",
+    "group_named",
     "is_exposed",
     "parse_moment",
     "plugin_types",
@@ -316,16 +317,20 @@ Http = Annotated[
 class Start:
     """First position on a log from which no record has landed yet."""
 
-    kind: Literal["earliest", "latest", "time", "positions"]
+    kind: Literal["earliest", "latest", "time", "positions", "group"]
     time: datetime | None = None
     positions: Mapping[str, Position] = field(default_factory=dict)
     """Positions by the full name of the partition (or of an unpartitioned topic)."""
     offset: int | None = None
     """An offset for every partition, moved into the range that its log holds; only ``tail`` sets it."""
+    group: str = ""
+    """The consumer group whose committed offsets are the first positions."""
 
     def __str__(self) -> str:
         if self.time is not None:
             return self.time.isoformat().replace("+00:00", "Z")
+        if self.group:
+            return f"the offsets of group {self.group}"
         count = len(self.positions)
         return f"positions of {count} partition{'s' * (count != 1)}" if count else self.kind
 
@@ -342,6 +347,8 @@ def parse_start(value: object, grammar: Grammar | None = None) -> Start:
     if isinstance(value, Mapping):
         if grammar is None:
             raise ValueError("names positions of an unknown system: the url is wrong")
+        if (group := group_named(value, grammar)) is not None:
+            return Start("group", group=_text(group))
         return Start("positions", positions=_positions(value, grammar))
     if value in ("earliest", "latest"):
         return Start("earliest" if value == "earliest" else "latest")
@@ -350,6 +357,12 @@ def parse_start(value: object, grammar: Grammar | None = None) -> Start:
     if not isinstance(value, str):
         raise ValueError(f"must be {start_choices(grammar)}, not {kind(value)}")
     raise ValueError(f'must be {start_choices(grammar)}, not "{value}"{nearest(value, ("earliest", "latest"))}')
+
+
+def group_named(table: Mapping[Any, Any], grammar: Grammar) -> object:
+    """Return the name in a table such as { group = "connect-orders" }; None for a table of positions."""
+    name = next((table[key] for key in ("group", "subscription") if set(table) == {key}), None)
+    return None if isinstance(name, str) and grammar.positions.pattern.fullmatch(name) else name
 
 
 def parse_moment(value: object) -> datetime | None:

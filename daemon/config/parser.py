@@ -20,6 +20,7 @@ from .fields import (
     PLAIN_TYPES,
     check_compression,
     default_compression,
+    group_named,
     parse_start,
     sink_kind,
     start_choices,
@@ -287,14 +288,17 @@ class _Parser:
             self._check_positions((*path, key), source.get(key), seen, grammar)
 
     def _check_positions(self, path: KeyPath, start: object, topics: Set[str], grammar: Grammar) -> None:
-        for name, text in start.items() if isinstance(start, dict) else ():
+        if not isinstance(start, dict) or (path[-1] == "start" and group_named(start, grammar) is not None):
+            return
+        for name, text in start.items():
             try:
+                places = set(grammar.partition(name))
                 parse_start({name: text}, grammar)
             except ValueError as exc:
                 self._problem((*path, name), str(exc).removeprefix(f'"{name}": '))
                 self._told.add(path)
                 continue
-            if topics and not set(grammar.partition(name)) & topics:
+            if topics and not places & topics:
                 self._problem((*path, name), "is not a partition of a topic of this pipeline")
 
     def _check_sink(self, path: KeyPath, sink: dict[str, Any]) -> None:

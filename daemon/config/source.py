@@ -10,7 +10,7 @@ from fastwire.systems import grammar_of
 
 from .connection import Connection, Tell, connection_model, model_for, model_of
 from .end import EndField, parse_end
-from .fields import Pattern, StartField, Text, Topic, parse_start
+from .fields import Pattern, StartField, Text, Topic, group_named, parse_start
 from .text import KeyPath
 
 __all__ = [
@@ -56,11 +56,14 @@ class SourceConfig(Reading):
 
     endless: ClassVar[str] = "is not supported: sources of this system have no end"
     """Why a source of the system has no key ``end``; "" if it has."""
+    no_group_start: ClassVar[str] = "the brokers keep no progress of groups"
+    """Why a source of the system cannot begin at another group's progress; "" if it can."""
 
     start: StartField
     """First position on a topic of which nothing has landed. Partitions added later are read from their beginning.
 
-    A table of positions names each partition that is there. A time before 1970 is `earliest`.
+    A table of positions names each partition that is there. A time before 1970 is `earliest`. Kafka also takes the
+    committed offsets of another group: { group = "connect-orders" }.
     """
     end: EndField | None = None
     """End of a bounded run: "now" (what the log holds at the first start), a time that is past, or a table of positions
@@ -75,8 +78,12 @@ class SourceConfig(Reading):
 
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
-        """Report an end that the sources of the system do not have."""
+        """Report an end and a start that the sources of the system do not have."""
         super().check(path, table, tell)
+        start, grammar = table.get("start"), grammar_of(table.get("url", ""))
+        named = isinstance(start, Mapping) and grammar is not None and group_named(start, grammar) is not None
+        if named and cls.no_group_start:
+            tell((*path, "start"), f"names a group: {cls.no_group_start}")
         if cls.endless and "end" in table:
             tell((*path, "end"), cls.endless)
 

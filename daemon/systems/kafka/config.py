@@ -76,6 +76,7 @@ class KafkaSourceConfig(KafkaReading, SubscribedSource):
     """Source of records: topics of Kafka."""
 
     endless = ""
+    no_group_start = ""
 
     group_protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
     """Group protocol: consumer is KIP-848; none joins no group and reads all partitions."""

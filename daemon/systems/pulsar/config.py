@@ -72,6 +72,10 @@ class PulsarSourceConfig(PulsarConnection, SubscribedSource):
     """Source of records: topics of Pulsar."""
 
     endless = ""
+    no_group_start = (
+        "the brokers tell the cursor of a subscription to its consumers only. Name it in subscription, and reading "
+        "goes on there"
+    )
 
     subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
     """How consumers share the subscription. failover: one reads each partition, the others stand by."""

@@ -73,6 +73,9 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
     """Source of records: topics of TubeMQ."""
 
     endless = ""
+    no_group_start = (
+        "the Brokers tell the offsets of a group to its members only. Name it in group, and reading goes on there"
+    )
 
     filters: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
     """Values of $msgType$ that are read, by topic; a topic that is missing here is read whole."""

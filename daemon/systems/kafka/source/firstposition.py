@@ -7,7 +7,7 @@ from fastwire.kafka.protocol.question import LATEST
 from fastwire.position import Coverage, Position, Span
 
 from ....runtime.logs import get_logger
-from ...source import Assignment, First
+from ...source import Assignment, First, LogStopped
 from ..cluster import Cluster
 from .partition import Partition
 from .settings import KafkaSettings
@@ -92,7 +92,7 @@ class FirstPositions:
             )
             began, progress = None, False
         if began is None:
-            began = Position(await self._start_offset(partition), -1)
+            began = await self._start(partition)
         if partition.assignment is not assignment:
             return None
         partition.began = began
@@ -104,13 +104,40 @@ class FirstPositions:
             return False
         return offset <= partition.end or offset <= await self.stored(partition)
 
-    async def _start_offset(self, partition: Partition) -> int:
-        """Return the first offset of a log that neither Coverage nor the group knows."""
+    async def _start(self, partition: Partition) -> Position:
+        """Return the first position of a log that neither Coverage nor the group knows."""
         start = self._settings.start
         at = partition.start_offset(start)
-        if at is not None or start.time is None:
-            return partition.end if at is None else at
-        return (await self.at_time(partition, start.time)).a
+        if at is not None:
+            return Position(at, -1)
+        if start.group:
+            return await self._at_group(partition, start.group)
+        assert start.time is not None
+        return await self.at_time(partition, start.time)
+
+    async def _at_group(self, partition: Partition, group: str) -> Position:
+        """Return the offset that another group has committed; without one the beginning, so that nothing is missed.
+
+        Raises LogStopped if it lies behind the log, which is then not the one that the group has read.
+        """
+        link = await self._cluster.coordinator(group, "ask")
+        committed = (await self._cluster.committed(link, group, [partition.place])).get(partition.place)
+        if committed is None or committed[0] < partition.log_start:
+            none = "the group has committed no offset of this partition: reading begins at its beginning"
+            log.warning(
+                none if committed is None else "the group's offset is gone: reading begins where the log begins",
+                topic=str(partition.log),
+                group=group,
+                offset=None if committed is None else committed[0],
+                begins_at=partition.log_start,
+            )
+            return Position(partition.log_start, -1)
+        if not await self._holds(partition, committed[0]):
+            raise LogStopped(
+                f"{partition.log}: group {group} has committed offset {committed[0]}, and the log ends at "
+                f"{partition.end}: the topic was made again since"
+            )
+        return Position(*committed)
 
     async def at_time(self, partition: Partition, time: datetime) -> Position:
         """Return the position before the first record of ``time`` or later, or the end of the log."""
