@@ -37,7 +37,7 @@ cdef class PageWriter:
     cdef int end_page(self, int64_t values, int encoding, bint dictionary) except -1
     cdef int begin_page(self, Node node, list pieces) except -1
     cdef int plain_pages(self, Node node, list parts, bint deltas, Ends ends) except -1
-    cdef bint words_page(self, Node node, list parts, int64_t values, Ends ends) except -1
+    cdef bint words_page(self, Node node, list parts, bint expected, Ends ends) except -1
     cdef int put_levels(self, list pieces, int64_t count, bint repetitions, int width) except -1
     cdef int plain_page(self, Node node, list pieces, bint deltas, Ends ends) except -1
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1

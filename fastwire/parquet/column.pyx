@@ -47,6 +47,9 @@ cdef enum:
     PAGE = 1 << 20               # bytes of values from which on a page ends
     PAGE_ROWS = 20_000           # narrow values are compressed faster in smaller pages, and to nearly the same size
     LARGEST_PAGE = 0x7FFFFFFF
+    FEW = 1024                   # values that are too few to say that they do not repeat
+    TRIED_TEXT = 64 << 10        # the same as bytes of words, for texts that may repeat or not
+    STEP = 64                    # values between two looks at these
     KEPT = 4 << 20               # bytes of a buffer that stays for the next chunk
 
 
@@ -101,11 +104,12 @@ cdef class PageWriter:
         for part in parts:
             count += part.count
             nulls += part.nulls
-        wanted = node.index or (role == "constant" and node.read != READ_BITS)
+        expected = node.index or (role == "constant" and node.read != READ_BITS)
+        wanted = expected or (role == "plain" and node.read == READ_BINARY)
         if count == nulls:
             self.begin_page(node, [(part, 0, part.count) for part in parts])
             self.end_page(count, PLAIN, False)
-        elif not wanted or not self.words_page(node, parts, count - nulls, ends):
+        elif not wanted or not self.words_page(node, parts, expected, ends):
             # What was to be a dictionary and repeats too little may still grow by small steps.
             self.plain_pages(node, parts, number and (role == "counter" or role == "constant"), ends)
         if self.page.bytes.capacity > KEPT:
@@ -326,25 +330,35 @@ cdef class PageWriter:
         picked.index = to
         return 0
 
-    cdef bint words_page(self, Node node, list parts, int64_t values, Ends ends) except -1:
+    cdef bint words_page(self, Node node, list parts, bint expected, Ends ends) except -1:
         """Write the chunk as a dictionary and one page of indexes; return False, having written nothing, where its
-        values repeat too little.
+        values repeat too little. Unless that is ``expected``, the first of them must do so.
         """
         cdef Dictionary dictionary = Dictionary()
         cdef Part part
-        cdef int64_t entries = 0
+        cdef int64_t entries = 0, first, end
+        cdef bint tried = expected
         cdef Bytes* page = &self.page.bytes
+        dictionary.each = not expected
         for part in parts:
             entries += part.count
-            if not dictionary.add(node, part):
-                return False
-        if not dictionary.worth(values):
+            first = 0
+            while first < part.count:
+                end = part.count if tried else min(part.count, first + STEP)
+                if not dictionary.add(node, part, first, end):
+                    return False
+                if not tried and (dictionary.taken >= FEW or dictionary.words.text.size >= TRIED_TEXT):
+                    tried = True
+                    if not dictionary.worth(2):
+                        return False
+                first = end
+        if not (dictionary.worth(2 if expected else 4) or (expected and dictionary.taken <= FEW)):
             return False
         page.size = 0
         dictionary.put_words(page, ends)
         self.end_page(dictionary.words.count, PLAIN, True)
         self.begin_page(node, [(part, 0, part.count) for part in parts])
-        dictionary.put_numbers(page, values)
+        dictionary.put_numbers(page)
         self.end_page(entries, RLE_DICTIONARY, False)
         return True
 

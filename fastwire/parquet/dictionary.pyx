@@ -8,15 +8,15 @@ from fastwire.columns.arrow cimport ArrowArray
 from fastwire.parquet.buffer cimport Bytes, bit_length, bytes_drop, bytes_reserve, put_byte
 from fastwire.parquet.hybrid cimport put_hybrid, put_run
 from fastwire.parquet.nested cimport pick, word_at
-from fastwire.parquet.schema cimport READ_BINARY, READ_PLAIN, Node
-from fastwire.parquet.values cimport place, put_values, word_of, words_drop
+from fastwire.parquet.schema cimport BYTE_ARRAY, READ_BINARY, READ_PLAIN, Node
+from fastwire.parquet.values cimport place, put_values, word_of, words_drop, words_of
 
 from fastwire.parquet.errors import UnwritableError
 
 cdef enum:
     MOST_WORDS = 1 << 16
     MOST_TEXT = 1 << 20          # bytes of all words
-    FEW = 1024                   # values that are too few to say that they do not repeat
+    MOST_NUMBERS = 4 << 20       # bytes of all runs, or numbers
     LONG_RUNS = 16               # values a run, on average, from which on all of them are written as runs
 
 cdef struct Run:
@@ -39,18 +39,22 @@ cdef class Dictionary:
         bytes_drop(&self.one)
 
     cdef bint full(self) noexcept nogil:
-        return self.words.count > MOST_WORDS or self.words.text.size > MOST_TEXT
+        if self.words.count > MOST_WORDS or self.words.text.size > MOST_TEXT:
+            return True
+        return self.numbers.size > MOST_NUMBERS if self.each else self.runs.size > MOST_NUMBERS
 
-    cdef bint worth(self, int64_t values) noexcept:
-        """Return whether ``values`` values repeat enough."""
-        return not self.full() and (values <= FEW or self.words.count <= values // 2)
+    cdef bint worth(self, int times) noexcept:
+        """Return whether there are at least ``times`` values for a word."""
+        return not self.full() and self.words.count <= self.taken // times
 
-    cdef bint add(self, Node node, Part part) except -1:
-        """Add the values of a part; return False where there are too many different ones."""
+    cdef bint add(self, Node node, Part part, int64_t first, int64_t end) except -1:
+        """Add the values of some entries; return False where there are too many different ones."""
         cdef Picked picked
-        pick(part, 0, part.count, &self.index, &picked)
+        pick(part, first, end, &self.index, &picked)
         if not picked.count:
             return True
+        self.words.prefix = 4 if node.physical == BYTE_ARRAY else 0
+        self.taken += picked.count
         if node.index:
             return self.add_indexes(node, &picked)
         return self.add_values(node, &picked)
@@ -123,28 +127,53 @@ cdef class Dictionary:
             if failed:
                 raise MemoryError()
             return not self.full()
+        if self.each:
+            failed = bytes_reserve(&self.numbers, picked.count * 4)
+            if not failed:
+                with nogil:
+                    failed = words_of(
+                        &self.words, <const int32_t*>data, <const uint8_t*>picked.array.buffers[2], picked,
+                        <int32_t*>(self.numbers.data + self.numbers.size),
+                    )
+                self.numbers.size += picked.count * 4
+            if failed:
+                raise MemoryError()
+            return not self.full()
+        if node.read == READ_BINARY:
+            with nogil:
+                failed = self.add_texts(<const int32_t*>data, <const uint8_t*>picked.array.buffers[2], picked)
+            if failed:
+                raise MemoryError()
+            return not self.full()
         while i < picked.count:
             one.first = place(picked, i)
-            run = 1
-            if node.read == READ_BINARY:
-                with nogil:
-                    run = repeated_text(
-                        <const int32_t*>data, <const uint8_t*>picked.array.buffers[2], picked, i
-                    )
             word = self.number(node, &one)
-            if self.add_run(run, word):
+            if self.add_run(1, word):
                 raise MemoryError()
-            i += run
+            i += 1
             if self.full():
                 return False
         return True
+
+    cdef int add_texts(self, const int32_t* offsets, const uint8_t* data, const Picked* picked) noexcept nogil:
+        """Add values with offsets, up to the one that fills the dictionary."""
+        cdef int64_t i = 0, run, at
+        cdef int32_t word
+        while i < picked.count and not self.full():
+            at = place(picked, i)
+            run = repeated_text(offsets, data, picked, i)
+            word = word_of(&self.words, data + offsets[at], offsets[at + 1] - offsets[at])
+            if word < 0 or self.add_run(run, word):
+                return -1
+            i += run
+        return 0
 
     cdef int32_t number(self, Node node, const Picked* one) except -1:
         """Return the number of a value that is encoded first."""
         cdef int32_t found
         self.one.size = 0
         put_values(&self.one, node, one)
-        found = word_of(&self.words, self.one.data, self.one.size)
+        found = word_of(&self.words, self.one.data + self.words.prefix, self.one.size - self.words.prefix)
         if found < 0:
             raise MemoryError()
         return found
@@ -174,7 +203,7 @@ cdef class Dictionary:
         page.size += text.size
         return 0
 
-    cdef int put_numbers(self, Bytes* page, int64_t values) except -1:
+    cdef int put_numbers(self, Bytes* page) except -1:
         """Append the width of the numbers, and the number of each value."""
         cdef Run* runs = <Run*>self.runs.data
         cdef int64_t count = self.runs.size // <int64_t>sizeof(Run), i, to = 0
@@ -184,13 +213,16 @@ cdef class Dictionary:
         if bytes_reserve(page, 16):
             raise MemoryError()
         put_byte(page, width)
-        if values >= count * LONG_RUNS:
+        if self.each:
+            with nogil:
+                failed = put_hybrid[int32_t](page, <int32_t*>self.numbers.data, self.taken, width)
+        elif self.taken >= count * LONG_RUNS:
             with nogil:
                 for i in range(count):
                     failed |= put_run(page, runs[i].count, <uint32_t>runs[i].word, width)
         else:
             self.numbers.size = 0
-            if bytes_reserve(&self.numbers, values * 4):
+            if bytes_reserve(&self.numbers, self.taken * 4):
                 raise MemoryError()
             numbers = <int32_t*>self.numbers.data
             with nogil:

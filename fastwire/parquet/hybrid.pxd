@@ -28,35 +28,46 @@ cdef inline int put_run(Bytes* b, int64_t count, uint32_t value, int width) noex
 cdef inline int put_packed(Bytes* b, const Small* values, int64_t count, int width) noexcept nogil:
     """Append ``count`` values in groups of eight, the last one padded with zeros."""
     cdef int64_t groups = (count + GROUP - 1) // GROUP, i
-    cdef uint64_t bits = 0
+    cdef uint64_t bits = 0, value
     cdef int have = 0
     cdef int64_t end
-    if bytes_reserve(b, groups * width + 16):
+    if bytes_reserve(b, groups * width + 24):
         return -1
     put_varint(b, <uint64_t>groups << 1 | 1)
     end = b.size + groups * width
     for i in range(count):
-        bits |= <uint64_t><uint32_t>values[i] << have
+        value = <uint32_t>values[i]
+        bits |= value << have
         have += width
-        while have >= 8:
-            put_byte(b, <int>(bits & 0xFF))
-            bits >>= 8
-            have -= 8
-    if have:
-        put_byte(b, <int>(bits & 0xFF))
+        if have >= 64:
+            memcpy(b.data + b.size, &bits, 8)
+            b.size += 8
+            have -= 64
+            bits = value >> (width - have)
+    memcpy(b.data + b.size, &bits, 8)
+    b.size += (have + 7) // 8
     if b.size < end:
         memset(b.data + b.size, 0, <size_t>(end - b.size))
         b.size = end
     return 0
 
 
+cdef inline bint eight_same(const Small* values) noexcept nogil:
+    cdef Small other = 0
+    cdef int i
+    for i in range(1, GROUP):
+        other |= values[i] ^ values[0]
+    return other == 0
+
+
 cdef inline int put_hybrid(Bytes* b, const Small* values, int64_t count, int width) noexcept nogil:
     """Append values of ``width`` bits (1 to 32): runs of eight and more as runs, all others packed."""
     cdef int64_t at = 0, first, run
     while at < count:
-        run = 1
-        while at + run < count and values[at + run] == values[at]:
-            run += 1
+        run = GROUP if at + GROUP <= count and eight_same[Small](values + at) else 1
+        if run == GROUP or at + GROUP > count:
+            while at + run < count and values[at + run] == values[at]:
+                run += 1
         if run >= GROUP or at + run == count:
             if put_run(b, run, <uint32_t>values[at], width):
                 return -1
@@ -64,14 +75,10 @@ cdef inline int put_hybrid(Bytes* b, const Small* values, int64_t count, int wid
             continue
         first = at
         at += GROUP
-        while at < count:
-            run = 1
-            while run < GROUP and at + run < count and values[at + run] == values[at]:
-                run += 1
-            if run == GROUP:
-                break
+        while at + GROUP <= count and not eight_same[Small](values + at):
             at += GROUP
-        at = min(at, count)
+        if at + GROUP > count:
+            at = count                       # fewer than a group: packed as its end
         if put_packed(b, values + first, at - first, width):
             return -1
     return 0

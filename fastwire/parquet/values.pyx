@@ -282,20 +282,26 @@ cdef int64_t size_of(Node node, ArrowArray* array, int64_t at) noexcept nogil:
 
 # --- dictionaries
 
+cdef uint64_t FIRST_HASH = 0x9E3779B97F4A7C15u
+
+
+cdef inline uint64_t mixed(uint64_t h, uint64_t word) noexcept nogil:
+    h = (h ^ word) * 0xFF51AFD7ED558CCDu
+    return h ^ (h >> 32)
+
+
 cdef inline uint64_t hash_of(const uint8_t* text, int64_t size) noexcept nogil:
-    cdef uint64_t h = 0x9E3779B97F4A7C15u ^ <uint64_t>size
+    cdef uint64_t h = FIRST_HASH ^ <uint64_t>size
     cdef uint64_t word
     cdef int64_t at = 0
     while at + 8 <= size:
         memcpy(&word, text + at, 8)
-        h = (h ^ word) * 0xFF51AFD7ED558CCDu
-        h ^= h >> 32
+        h = mixed(h, word)
         at += 8
     word = 0
     if at < size:
         memcpy(&word, text + at, <size_t>(size - at))
-        h = (h ^ word) * 0xFF51AFD7ED558CCDu
-        h ^= h >> 32
+        h = mixed(h, word)
     return h ^ (h >> 29)
 
 
@@ -322,28 +328,63 @@ cdef int words_more(Words* w) noexcept nogil:
     return 0
 
 
-cdef int32_t word_of(Words* w, const uint8_t* text, int64_t size) noexcept nogil:
-    """Return the number of a word, a new one if it is new; -1 without memory."""
+cdef int32_t word_of(Words* w, const uint8_t* value, int64_t size) noexcept nogil:
+    """Return the number of a value, given without the size before it, a new one if it is new; -1 without memory."""
     cdef uint64_t at
     cdef int32_t found
+    cdef int32_t told = <int32_t>size
     if w.count >= w.capacity and words_more(w):
         return -1
-    at = hash_of(text, size) & <uint64_t>(w.slots - 1)
+    at = hash_of(value, size) & <uint64_t>(w.slots - 1)
     while w.table[at]:
         found = w.table[at] - 1
-        if w.entries[found].size == size and memcmp(w.text.data + w.entries[found].at, text, <size_t>size) == 0:
+        if w.entries[found].size == size and memcmp(w.text.data + w.entries[found].at, value, <size_t>size) == 0:
             return found
         at = (at + 1) & <uint64_t>(w.slots - 1)
-    if bytes_reserve(&w.text, size + 8):
+    if bytes_reserve(&w.text, size + 16):    # a value may be read as eight bytes
         return -1
+    memcpy(w.text.data + w.text.size, &told, <size_t>w.prefix)
+    w.text.size += w.prefix
     w.table[at] = w.count + 1
     w.entries[w.count].at = w.text.size
     w.entries[w.count].size = size
     if size:
-        memcpy(w.text.data + w.text.size, text, <size_t>size)
+        memcpy(w.text.data + w.text.size, value, <size_t>size)
     w.text.size += size
     w.count += 1
     return w.count - 1
+
+
+cdef int words_of(
+    Words* w, const int32_t* offsets, const uint8_t* data, const Picked* picked, int32_t* numbers
+) noexcept nogil:
+    """Write the number of each picked value to ``numbers``, as ``word_of`` returns it; return -1 without memory.
+
+    It is for values that change from one to the next: the loop has no branch that depends on a short value.
+    """
+    cdef int64_t i, at, size
+    cdef int64_t last = offsets[place(picked, picked.count - 1) + 1] - 8
+    cdef uint64_t value, other, mask, h
+    cdef int32_t found
+    for i in range(picked.count):
+        at = place(picked, i)
+        size = offsets[at + 1] - offsets[at]
+        if 0 < size <= 8 and offsets[at] <= last and w.slots:
+            mask = ~<uint64_t>0 >> (64 - 8 * size)
+            memcpy(&value, data + offsets[at], 8)
+            value &= mask
+            h = mixed(FIRST_HASH ^ <uint64_t>size, value)
+            found = w.table[(h ^ (h >> 29)) & <uint64_t>(w.slots - 1)] - 1
+            if found >= 0 and w.entries[found].size == size:
+                memcpy(&other, w.text.data + w.entries[found].at, 8)
+                if other & mask == value:
+                    numbers[i] = found
+                    continue
+        found = word_of(w, data + offsets[at], size)
+        if found < 0:
+            return -1
+        numbers[i] = found
+    return 0
 
 
 cdef void words_drop(Words* w) noexcept nogil:

@@ -179,8 +179,10 @@ def test_long_bytes_are_shortened_in_the_statistics() -> None:
 def test_pages_have_a_mebibyte_and_records_are_whole() -> None:
     """Without compression each page is one write."""
     writes: list[int] = []
-    lists = pa.array([["x" * 100] * 50] * 2000)
-    batch = pa.record_batch({"value": pa.array([b"v" * 100] * 50_000), "number": pa.array(range(50_000))})
+    lists = pa.array([[f"{at:050}{item:050}" for item in range(50)] for at in range(2000)])
+    batch = pa.record_batch(
+        {"value": pa.array([b"%0100d" % at for at in range(50_000)]), "number": pa.array(range(50_000))}
+    )
     nested = pa.record_batch({"lists": lists})
     for each in (batch, nested):
         writer = ParquetWriter(each.schema, lambda data: writes.append(len(data)), codec="none")
@@ -237,6 +239,35 @@ def test_a_dictionary_that_hardly_repeats_is_none() -> None:
         chunk = pq.read_metadata(io.BytesIO(file)).row_group(0).column(0)
         assert chunk.has_dictionary_page is wanted
         assert pq.read_table(io.BytesIO(file))["x"].to_pylist() == array.to_pylist()
+
+
+MANY = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        pytest.param(["", "a", "Zürich", "longer than eight bytes", None] * 400, True, id="few words"),
+        pytest.param([f"word {at * at % 997}" for at in range(16_000)], True, id="many words, much repeated"),
+        pytest.param([str(at) for at in range(4000)], False, id="none twice"),
+        pytest.param([str(at // 3) for at in range(6000)], False, id="each three times"),
+        pytest.param(["a"] * 2000 + [str(at) for at in range(8000)], False, id="repeated only at first"),
+        pytest.param([str(at) for at in range(2000)] + ["a"] * 30_000, False, id="repeated only later"),
+        pytest.param(["x" * 40_000 + str(at % 9) for at in range(99)], True, id="long words"),
+        pytest.param([("a", "b")[at % 3 % 2] for at in range(MANY + 1)], False, id="more numbers than are held"),
+        pytest.param(["a", "b", "c"], False, id="too few"),
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)
+def test_texts_that_repeat_become_a_dictionary(cells: list[str | None], wanted: bool, kind: pa.DataType) -> None:
+    array = pa.array(cells, kind)
+    batches = [pa.record_batch({"x": array.slice(at, 5000)}) for at in range(0, len(array), 5000)]
+    file = written([batches], batches[0].schema, columns={"x": ("plain", True)})
+    assert pq.read_metadata(io.BytesIO(file)).row_group(0).column(0).has_dictionary_page is wanted
+    assert pq.read_table(io.BytesIO(file))["x"].combine_chunks().equals(array)
+    found, expected = statistics(file), statistics(by_pyarrow(pa.table({"x": array})))
+    assert found.null_count == expected.null_count
+    assert not expected.has_min_max or (found.min, found.max) == (expected.min, expected.max)  # it has no long ones
 
 
 def test_dictionaries_of_batches_become_one() -> None:
