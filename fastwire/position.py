@@ -483,6 +483,10 @@ class Coverage:
         }
         return other
 
+    def update(self, other: "Coverage") -> None:
+        """Take the logs of ``other`` in place of what is known of them."""
+        self._lines.update(other.copy()._lines)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Coverage):
             return NotImplemented

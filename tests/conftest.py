@@ -20,7 +20,7 @@ from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
 from tests.support.soaked import Part, Soaked, commit
 
-pytest_plugins = ["tests.brokers.fixtures", "tests.stores.fixtures"]
+pytest_plugins = ["tests.brokers.fixtures", "tests.databases.fixtures", "tests.stores.fixtures"]
 
 # A kind of test, and the seconds after which one of them is taken to hang (fixtures count: a broker may have to be
 # downloaded first). A test without any of these marks is a unit test, with the limit of pyproject.toml.
@@ -31,6 +31,7 @@ KINDS = {
     "spark": 600,
     "broker": 900,
     "store": 1800,  # the first time a program is compiled
+    "database": 600,
     "soak": 4 * 3600,
     "bench": 900,
     "instructions": 900,

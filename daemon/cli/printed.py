@@ -45,6 +45,8 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     say(f"           at {source.url}, {system_named(source.system).sharing(source)}")
     say(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
+    if sink.is_database:
+        where = f" table {sink.table} at {sink.url}, {sink.mode}"
     if sink.connection is not None:
         where = f" topic {sink.topic} at {sink.connection.url}" + (f", positions in {sink.path}" if sink.path else "")
     compression = f", {sink.compression}" if sink.compression else ""

@@ -12,7 +12,7 @@ from fastwire.systems import grammar_named, row_of
 
 from .access import AuthConfig, TlsConfig
 from .connection import Tell
-from .fields import DATASET_TYPES, TABLE_TYPES, FolderPath, RegistryUrl, Text, is_exposed
+from .fields import DATABASE_TYPES, DATASET_TYPES, TABLE_TYPES, FolderPath, RegistryUrl, Text, is_exposed
 from .partitioning import check_partitioning
 from .problem import ConfigError, Problem
 from .rowwise import KEY, columns_in, read_transform
@@ -41,7 +41,7 @@ __all__ = [
     "read_program",
 ]
 
-SINKS = (*DATASET_TYPES, "stdout")
+SINKS = (*DATASET_TYPES, *DATABASE_TYPES, "stdout")
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
@@ -312,6 +312,8 @@ def _check_landing(
     fine = next((step for step in program if step.arrow.startswith("tsn")), None)
     if fine is not None and sink.get("type") in ("parquet", *TABLE_TYPES):
         tell(key, f"{fine.path} has nanoseconds, but parquet files keep microseconds")
+    elif fine is not None and sink.get("type") in DATABASE_TYPES:
+        tell(key, f"{fine.path} has nanoseconds, but the table keeps microseconds")
     check_partitioning((*pipeline, "sink", "partition_by"), sink.get("partition_by"), program, tell, str(key[-1]))
 
 

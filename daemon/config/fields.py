@@ -18,6 +18,7 @@ from .address import HttpAddress, parse_http_address, parse_url
 from .text import format_duration, format_size, kind, nearest, parse_duration, parse_size
 
 __all__ = [
+    "DATABASE_TYPES",
     "DATASET_TYPES",
     "PLAIN_TYPES",
     "TABLE_TYPES",
@@ -456,6 +457,7 @@ StartField = Annotated[
 
 TABLE_TYPES = ("delta", "iceberg")
 DATASET_TYPES = ("parquet", "arrow", "jsonl", *TABLE_TYPES)
+DATABASE_TYPES = ("postgresql",)
 PLAIN_TYPES = ("stdout", "discard")
 
 # The encoders have the same table; they are not imported here because they import pyarrow.
@@ -476,17 +478,19 @@ def plugin_types(group: str) -> tuple[str, ...]:
     from importlib.metadata import entry_points  # imported here because it takes 10 ms
 
     names = {point.name for point in entry_points(group=group)}
-    return tuple(sorted(names.difference(DATASET_TYPES, PLAIN_TYPES)))
+    return tuple(sorted(names.difference(DATASET_TYPES, DATABASE_TYPES, PLAIN_TYPES)))
 
 
-def sink_kind(name: str) -> Literal["dataset", "plain", "topic", "plugin"]:
-    """Return the kind of a sink type: a dataset (files with a log), a built-in sink without a log, a topic of the
-    system of that name, or a plug-in.
+def sink_kind(name: str) -> Literal["dataset", "database", "plain", "topic", "plugin"]:
+    """Return the kind of a sink type: a dataset (files with a log), a table of a database, a built-in sink without a
+    log, a topic of the system of that name, or a plug-in.
 
     Raises ValueError, with the known names, for an unknown name.
     """
     if name in DATASET_TYPES:
         return "dataset"
+    if name in DATABASE_TYPES:
+        return "database"
     if name in PLAIN_TYPES:
         return "plain"
     if name in SYSTEMS:
@@ -498,7 +502,7 @@ def sink_kind(name: str) -> Literal["dataset", "plain", "topic", "plugin"]:
         return "dataset"
     if name in plugin_types("fastwire.systems"):
         return "topic"
-    known = (*DATASET_TYPES, *PLAIN_TYPES, *SYSTEMS, *encoders, *sinks)
+    known = (*DATASET_TYPES, *DATABASE_TYPES, *PLAIN_TYPES, *SYSTEMS, *encoders, *sinks)
     hint = nearest(name, known) or f": known are {', '.join(known)}"
     raise ValueError(f'no sink is called "{name}"{hint}')
 

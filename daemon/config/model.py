@@ -8,6 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from .address import HttpAddress
 from .catalog import CatalogConfig
+from .database import DatabaseUrl
 from .decode import DecodeConfig
 from .fields import (
     TABLE_TYPES,
@@ -15,6 +16,7 @@ from .fields import (
     Count,
     Duration,
     Http,
+    Password,
     Rows,
     Size,
     SomeSize,
@@ -65,17 +67,33 @@ class SinkConfig(Table):
     """The kind and the place of the output of a pipeline."""
 
     type: Text
-    """parquet, arrow, jsonl (files), delta, iceberg (a table of Parquet files), stdout, discard, the name of a system
-    such as kafka (a topic), or of a plug-in."""
+    """parquet, arrow, jsonl (files), delta, iceberg (a table of Parquet files), postgresql (a table there), stdout,
+    discard, the name of a system such as kafka (a topic), or of a plug-in."""
     path: DatasetPath | None = None
     """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset. For a topic:
     the place of its positions and dead letters."""
     store: StoreConfig | None = None
     catalog: CatalogConfig | None = None
     table: Text | None = None
-    """iceberg: the table in the catalog, with its namespace: "shop.orders"."""
+    """iceberg: the table in the catalog, with its namespace: "shop.orders". postgresql: the table, with its schema
+    unless that is public."""
     branch: Text | None = None
     """iceberg: the branch of the table that gets the files, made from main if it is missing; default: main."""
+    url: DatabaseUrl | None = None
+    """postgresql: URL of the database as libpq has it, with TLS and other parameters, without the password."""
+    password: Password | None = None
+    """postgresql: password of the user; default: as for libpq (PGPASSFILE, a service file, a certificate)."""
+    mode: Literal["append", "upsert"] = "append"
+    """postgresql: append adds each record as a row; upsert keeps one row a key, that of its last record, and a
+    tombstone (a null value) deletes it."""
+    key: tuple[Text, ...] = ()
+    """postgresql: the columns of the key, for upsert."""
+    envelope: Literal["none", "debezium"] = "none"
+    """postgresql: debezium: decoded values are change events (before, after, op), which are carried out, for upsert."""
+    types: dict[str, Text] = Field(default_factory=dict)
+    """postgresql: SQL types of columns that are made, by name, such as { id = "uuid", value = "jsonb" }."""
+    timeout: SomeTime = 120.0
+    """postgresql: the longest time of one statement."""
     topic: Text | None = None
     """Topic that records are written to, for the name of a system as type. Beside it stand url, auth, tls and the other
     keys of a connection, as in source."""
@@ -119,6 +137,11 @@ class SinkConfig(Table):
     def has_log(self) -> bool:
         """True if positions are committed at ``path``: of a dataset, or of a topic with a path."""
         return self.is_dataset or (self.is_topic and self.path is not None)
+
+    @property
+    def is_database(self) -> bool:
+        """True if records become rows of a table in a database."""
+        return sink_kind(self.type) == "database"
 
     @property
     def table_format(self) -> str:

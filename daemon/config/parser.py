@@ -14,8 +14,10 @@ from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
 from .catalog import check_catalog
 from .connection import Connection, connection_model, keys_of_others, model_for
+from .database import DATABASE_KEYS, check_database
 from .decode import check_decode, check_transform
 from .fields import (
+    DATABASE_TYPES,
     DATASET_TYPES,
     PLAIN_TYPES,
     check_compression,
@@ -105,7 +107,8 @@ _REQUIRED: Mapping[str, str] = {
     "sink": "is required: a table [pipelines.NAME.sink]",
     "subscription": "is required: the name under which the brokers keep the progress",
     "url": f"is required: the broker, such as {_URLS}",
-    "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))}, the name of a system or of a plug-in",
+    "type": f"is required: {', '.join((*DATASET_TYPES, *DATABASE_TYPES, *PLAIN_TYPES))}, the name of a system or of a "
+    "plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
 _DATASET_KEYS = ("path", "store", "catalog", "table", "branch", "compression", "split", "partition_by", "create")
@@ -325,6 +328,14 @@ class _Parser:
             for key in _DATASET_KEYS:
                 if key in sink:
                     self._problem((*path, key), f"is for files: {sink_type} writes no files")
+        for key in DATABASE_KEYS if what in ("dataset", "plain", "topic") else ():
+            if key in sink:
+                self._problem((*path, key), f"is for {' and '.join(DATABASE_TYPES)}")
+        if what == "database":
+            for key in (*_DATASET_KEYS, "writers"):
+                if key in sink and key not in ("table", "create"):
+                    self._problem((*path, key), f"is for files: {sink_type} writes no files")
+            check_database(path, sink, self._problem)
         if what == "dataset" and "path" not in sink:
             self._problem((*path, "path"), "is required: the folder for the files")
         if what == "dataset":

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastwire.systems import SYSTEMS
 
-from .fields import DATASET_TYPES, PLAIN_TYPES
+from .fields import DATABASE_TYPES, DATASET_TYPES, PLAIN_TYPES
 from .model import Config
 from .source import source_model
 from .sparksource import brokers_model
@@ -53,7 +53,7 @@ def json_schema() -> dict[str, Any]:
             source["allOf"] = [{"oneOf": [{"required": [key]} for key in keys]} for keys in either]
     # A plug-in has keys of its own, so only the built-in sinks can be held to ours.
     sink["additionalProperties"] = True
-    sink["if"] = {"properties": {"type": {"enum": [*DATASET_TYPES, *PLAIN_TYPES]}}}
+    sink["if"] = {"properties": {"type": {"enum": [*DATASET_TYPES, *DATABASE_TYPES, *PLAIN_TYPES]}}}
     sink["then"] = {"propertyNames": {"enum": list(sink["properties"])}}
     return schema
 

@@ -13,11 +13,12 @@ class NameRule:
     """The names that columns of a dataset may have, beside the folder ``levels`` that readers take columns from.
 
     Case is ignored for levels, and with ``folded`` for columns, on each level of structs: Spark, Hive and the tables
-    distinguish no case.
+    distinguish no case. ``longest`` is the size of a name in bytes; 0: any.
     """
 
     levels: tuple[str, ...] = ()
     folded: bool = False
+    longest: int = 0
 
     def refusal(self, columns: Sequence[Column]) -> str:
         """Return the columns that cannot be in files of the dataset, and why; "" if all can."""
@@ -26,6 +27,8 @@ class NameRule:
         wrong = [
             f'"{name}" names the folders {level}=…, too, which readers show in its place' for name, level in clashes
         ]
+        if self.longest:
+            wrong += [f'"{each.name}" is too long' for each in columns if len(each.name.encode()) > self.longest]
         return "; ".join([*wrong, *(twice(columns) if self.folded else ())])
 
 

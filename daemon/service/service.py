@@ -263,7 +263,7 @@ class Service:
     def _sink(self, config: PipelineConfig, shares: int) -> Sink:
         """Make the sink of a pipeline, one of ``shares`` in this process. Raises ConfigError."""
         memory = self._config.daemon.memory // max(1, shares)
-        if config.sink.is_dataset:
+        if config.sink.is_dataset or config.sink.is_database:
             use_system_allocator(memory)
         if config.sink.is_topic:
             from ..pipeline.topicsink import topic_sink  # loads pyarrow

@@ -8,6 +8,8 @@ from fastwire.systems import grammar_named, row_of
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
 from ..config.catalog import catalog_of
 from ..config.decode import (
+    DELETED,
+    KEY,
     DecodeConfig,
     chosen_columns,
     decoded_columns,
@@ -58,6 +60,8 @@ def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | N
         return DiscardSink()
     if sink.is_dataset:
         return _dataset_sink(config, memory, topics)
+    if sink.is_database:
+        return _database_sink(config, memory, topics)
     return _plugin_sink(sink)
 
 
@@ -153,6 +157,10 @@ def value_decoder(
     It takes at most ``memory`` bytes for one record.
     """
     decode, system, by = config.decode, config.source.system, config.sink.partition_by
+    if decode is not None and config.sink.mode == "upsert" and decode.transform is None:
+        # Null values are deletions, whose key is that of the record.
+        columns = (*decode.columns, *(name for name in (DELETED, KEY) if name not in decode.columns))
+        decode = decode.model_copy(update={"columns": columns})
     for_table, names = bool(config.sink.table_format), _names_of(config.sink)
     if decode is None:
         return None if config.transform is None else _transformed_records(config, for_table=for_table, names=names)
@@ -163,6 +171,8 @@ def value_decoder(
 
 def _names_of(sink: SinkConfig) -> NameRule:
     """Return the rule for the columns of a sink."""
+    if sink.is_database:
+        return NameRule(longest=63)
     if not sink.is_dataset:
         return ANY_NAME
     levels = (*level_keys(sink.split, sink.partition_by.level), *sink.partition_by.columns)
@@ -339,6 +349,17 @@ def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | N
         writers=sink.writers,
         gather_bytes=memory // _GATHER_SHARE,
     )
+
+
+def _database_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:
+    try:
+        from .postgresql.making import make_sink
+    except ModuleNotFoundError as exc:
+        raise _error(
+            "type", f"{config.sink.type} needs a driver: pip install 'fastwire-daemon[postgresql]' ({exc})"
+        ) from exc
+    decoder = value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics)
+    return make_sink(config, decoder, gather_bytes=memory // _GATHER_SHARE)
 
 
 def _decoded_stdout(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:

@@ -1,7 +1,7 @@
 """Runs the command line with an accident built in: ``child.py SCRIPT arguments…``.
 
-SCRIPT is JSON: ``{"at": step, "nth": 2, "do": "kill"}`` acts when a writer of a dataset, or a replay of its dead
-letters, reaches ``step`` for the nth time (default: the first). ``do`` is
+SCRIPT is JSON: ``{"at": step, "nth": 2, "do": "kill"}`` acts when a writer of a dataset, a commit to a database,
+or a replay of dead letters reaches ``step`` for the nth time (default: the first). ``do`` is
 
 * ``kill``: SIGKILL to the own process; ``stop``: SIGSTOP;
 * ``fail``: let the step fail with EIO, once;
@@ -25,6 +25,7 @@ from fastwire_daemon.cli.app import main
 from fastwire_daemon.cli.dead import replay
 from fastwire_daemon.dataset.deadletters.replay import Replay
 from fastwire_daemon.dataset.writer import DatasetWriter
+from fastwire_daemon.sinks import registry
 
 
 class Accident:
@@ -94,6 +95,14 @@ def install(script: dict[str, Any]) -> None:
         return self
 
     Replay.__enter__ = entered  # type: ignore[method-assign,assignment]
+    make: Any = registry._database_sink
+
+    def made(*args: Any) -> Any:
+        sink = make(*args)
+        sink._reached = accident.reached
+        return sink
+
+    registry._database_sink = made  # type: ignore[assignment]
     if "settle" in script:
         for system in ("kafka", "pulsar", "tubemq"):
             recall: Any = import_module(f"fastwire_daemon.systems.{system}.recall")

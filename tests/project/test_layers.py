@@ -81,6 +81,7 @@ ONLY_IN = {
         "sinks.decodedstdout",
         "sinks.evolvingdecoder",
         "sinks.keydecoder",
+        "sinks.postgresql",
         "sinks.recordrows",
         "sinks.recordschemas",
         "sinks.schemaversions",
@@ -95,6 +96,7 @@ ONLY_IN = {
         "testing",
         "cli",
     },
+    "adbc_driver_postgresql": {"sinks.postgresql.session"},
     "duckdb": {"config.rowwise", "config.sqlworker"},
     "pyspark": {"spark"},
     "uvloop": {"service", "spark.source.connections", "testing.system.suite"},
@@ -437,7 +439,8 @@ def test_every_import_from_outside_is_declared() -> None:
     # Who runs the conformance suite for plug-ins has pytest.
     ours = sys.stdlib_module_names | PURE_C | {"fastwire", "fastwire_daemon", "libc"}
     running = [source for source in sources(".py", ".pyx") if unit(source.module) != "testing"]
-    with_stores = [each for each in running if unit(each.module) != "spark"]
+    with_database = [each for each in running if unit(each.module) != "spark"]
+    with_stores = [each for each in with_database if local(each.module) not in ONLY_IN["adbc_driver_postgresql"]]
     with_lake = [each for each in with_stores if not local(each.module).startswith("dataset.tables.iceberg")]
     with_sql = [
         each for each in with_lake if local(each.module) not in ("dataset.storage.bucket", "dataset.tables.delta")
@@ -450,6 +453,7 @@ def test_every_import_from_outside_is_declared() -> None:
         ("sql", with_sql),
         ("lake", with_lake),
         ("iceberg", with_stores),
+        ("postgresql", with_database),
         ("spark", running),
     ):
         if extra is not None:

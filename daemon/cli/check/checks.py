@@ -64,6 +64,8 @@ def promise(sink: SinkConfig) -> str:
         return "exactly once: files and positions are one commit, and the table gets each file once"
     if sink.is_dataset:
         return "exactly once: files and positions are one commit"
+    if sink.is_database:
+        return "exactly once: rows and positions are one transaction"
     if sink.is_topic:
         memory = (
             "positions and dead letters are kept at path"

@@ -99,7 +99,8 @@ def test_decoding_is_for_sinks_of_files(schema: Path) -> None:
     assert parse_config(text, {}).pipelines["orders"].decode is not None
     (only,) = problems(text.replace('type = "jsonl"', 'type = "discard"').replace('path = "/data/orders"\n', ""))
     assert only.endswith(
-        "pipelines.orders.decode: is for the sinks parquet, arrow, jsonl, delta, iceberg, stdout, not for discard"
+        "pipelines.orders.decode: is for the sinks parquet, arrow, jsonl, delta, iceberg, postgresql, stdout, not for "
+        "discard"
     )
 
 

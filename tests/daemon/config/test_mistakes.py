@@ -314,15 +314,15 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
         (
             {"type": ""},
             (
-                "6: pipelines.orders.sink.type: is required: parquet, arrow, jsonl, delta, iceberg, stdout, discard, "
-                "the name of a system or of a plug-in"
+                "6: pipelines.orders.sink.type: is required: parquet, arrow, jsonl, delta, iceberg, postgresql, "
+                "stdout, discard, the name of a system or of a plug-in"
             ),
         ),
         (
             {"type": "'elsewhere'"},
             (
                 '7: pipelines.orders.sink.type: no sink is called "elsewhere": known are parquet, arrow, jsonl, '
-                "delta, iceberg, stdout, discard, pulsar, kafka, tank, tubemq"
+                "delta, iceberg, postgresql, stdout, discard, pulsar, kafka, tank, tubemq"
             ),
         ),
         (

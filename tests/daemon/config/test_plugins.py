@@ -39,5 +39,6 @@ def test_a_plugin_encoder_makes_a_dataset() -> None:
 def test_an_unknown_type_lists_plugins_too() -> None:
     assert problem(sink(type="'postgre'")).endswith('no sink is called "postgre", did you mean "postgres"?')
     assert problem(sink(type="'x'")).endswith(
-        "known are parquet, arrow, jsonl, delta, iceberg, stdout, discard, pulsar, kafka, tank, tubemq, orc, postgres"
+        "known are parquet, arrow, jsonl, delta, iceberg, postgresql, stdout, discard, pulsar, kafka, tank, tubemq, "
+        "orc, postgres"
     )

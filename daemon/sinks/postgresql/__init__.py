@@ -1,0 +1,1 @@
+"""The sink of tables in PostgreSQL: rows, positions and dead letters are one transaction."""

@@ -1,0 +1,122 @@
+"""The transaction of a roll: rows, dead letters and positions, or nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from fastwire.columns.chunk import DeadLetter
+from fastwire.decode.evolution import Column, added_types
+from fastwire.decode.program import SchemaError
+from fastwire.position import Log, OverlapError, Position, Span, format_position
+
+from ...dataset.log.chain import check_fit
+from ...runtime.errors import Superseded
+from .ledger import LETTERS, OF_LOG
+from .loading import Appending, Loading, Replacing, place
+from .options import PostgresOptions
+from .recorded import Recorded
+from .rows import Letter, Ready
+from .session import Session
+from .target import Target
+
+__all__ = ["Landing", "Roll"]
+
+
+class Roll(NamedTuple):
+    """The content of one commit."""
+
+    spans: Sequence[Span]
+    floors: Mapping[Log, Position]
+    ready: Sequence[Ready]
+    letters: Sequence[DeadLetter]
+    """Entries and values that could not be decoded."""
+    filtered: int
+    """Rows that a query has left out."""
+
+
+class Landing:
+    """Lands rolls in a table. ``reached`` is called with each step."""
+
+    def __init__(
+        self,
+        recorded: Recorded,
+        target: Target,
+        options: PostgresOptions,
+        decoder: Any,
+        reached: Callable[[str], None],
+    ) -> None:
+        self._recorded, self._target, self._options, self._decoder = recorded, target, options, decoder
+        self._reached = reached
+
+    def land(self, session: Session, roll: Roll, *, search: bool) -> list[DeadLetter]:
+        """Commit the roll, and ``search`` for the rows that the database refuses; return their dead letters.
+
+        Raises Superseded if another writer was first, LogRefusedError for a refused row that stops its log.
+        """
+        recorded, ledger = self._recorded, self._recorded.ledger
+        session.begin()
+        types: Sequence[Column] = getattr(self._decoder, "types", ())
+        grows = recorded.entry is None or bool(added_types(recorded.entry.types, types, landing=True))
+        entry = ledger.hold(session, changing=grows)
+        if entry is None:
+            raise recorded.gone(f"nothing of it is recorded in {self._target.schema} any more")
+        recorded.compare(entry)
+        coverage = ledger.lock(session, {*(span.log for span in roll.spans), *roll.floors})
+        self._reached("locked")
+        try:
+            check_fit(coverage, roll.spans, roll.floors, ordered=not self._options.shared)
+            added = added_types(entry.types, types, landing=True)
+        except (OverlapError, SchemaError) as exc:
+            session.rollback()
+            raise Superseded(f"{self._target.name}: another writer was first: {exc}") from exc
+        found = [letter for each in roll.ready for letter in each.letters]
+        loading = self._loading(session, roll.ready)
+        if search:
+            for each in roll.ready:
+                found += place(session, loading, each)
+        else:
+            loading.put(roll.ready)
+        refused = [(self._letter(each), each.sqlstate) for each in found]
+        self._reached("loaded")
+        if letters := [*((letter, "") for letter in roll.letters), *refused]:
+            session.copy(self._target.schema, LETTERS, [self._rows_of(letters)])
+        if added:
+            ledger.record(session, added)
+        ledger.land(session, coverage, roll.spans)
+        self._reached("landed")
+        session.commit()
+        self._reached("committed")
+        recorded.entry = entry._replace(types=added) if added else entry
+        recorded.known.update(coverage)
+        return [letter for letter, _ in refused]
+
+    def _loading(self, session: Session, ready: Sequence[Ready]) -> Loading:
+        if not self._target.key:
+            return Appending(session, self._target)
+        names = dict.fromkeys(name for each in ready for name in each.batch.schema.names)
+        return Replacing(session, self._target, list(names) or self._target.key)
+
+    def _letter(self, letter: Letter) -> DeadLetter:
+        gathered = letter.gathered
+        reason = f"{letter.sqlstate}: {letter.reason}" if letter.sqlstate else letter.reason
+        found: DeadLetter = self._decoder.letter(
+            letter.row, reason, gathered.source, gathered.runs, "is refused by the database"
+        )
+        return found
+
+    def _rows_of(self, letters: Sequence[tuple[DeadLetter, str]]) -> pa.RecordBatch:
+        texts = {
+            "table": [self._target.table for _ in letters],
+            **{name: [str(getattr(letter.log, name)) for letter, _ in letters] for name in OF_LOG},
+            "position": [format_position(letter.log.system, letter.position) for letter, _ in letters],
+            "sqlstate": [sqlstate for _, sqlstate in letters],
+            "reason": [letter.reason.replace("\0", "\\0") for letter, _ in letters],
+        }
+        return pa.record_batch(
+            {
+                **{name: pa.array(values, pa.string()) for name, values in texts.items()},
+                "rows": pa.array([letter.rows for letter, _ in letters], pa.int64()),
+                "payload": pa.array([letter.payload for letter, _ in letters], pa.binary()),
+            }
+        )

@@ -1,0 +1,91 @@
+"""Make the sink of a table of PostgreSQL from a configuration."""
+
+from typing import TYPE_CHECKING
+
+from fastwire.systems import row_of
+
+from ...config import ConfigError, PipelineConfig, Problem
+from ...config.database import connection_uri, shown, table_parts
+from ...config.decode import DELETED, KEY
+from ...dataset.tableschema import data_columns
+from ..recordrows import RecordRows
+from .columns import arrow_of
+from .options import PostgresOptions
+from .session import Server
+from .sink import PostgresSink
+from .target import Target
+
+if TYPE_CHECKING:
+    from ..transform import TransformedValues
+    from ..valuedecoder import ValueDecoder
+
+__all__ = ["make_sink", "server_of", "target_of"]
+
+
+def server_of(pipeline: PipelineConfig) -> Server:
+    """Return the database of a pipeline."""
+    sink = pipeline.sink
+    assert sink.url is not None, "the configuration was checked"
+    password = None if sink.password is None else sink.password.get_secret_value()
+    return Server(connection_uri(sink.url, password), shown(sink.url), sink.timeout)
+
+
+def target_of(pipeline: PipelineConfig) -> Target:
+    """Return the table of a pipeline."""
+    sink = pipeline.sink
+    assert sink.table is not None, "the configuration was checked"
+    own = frozenset() if pipeline.makes_columns else frozenset(row_of(pipeline.source.system).names)
+    return Target(*table_parts(sink.table), sink.key, sink.types, own)
+
+
+def make_sink(
+    pipeline: PipelineConfig,
+    decoder: "ValueDecoder | TransformedValues | None",
+    *,
+    gather_bytes: int,
+) -> PostgresSink:
+    """Return the sink; it is not opened yet. Raises ConfigError."""
+    source, sink = pipeline.source, pipeline.sink
+    known = row_of(source.system).names
+    rows: RecordRows | TransformedValues
+    if decoder is None:
+        columns = tuple(name for name in known if sink.columns is None or name in sink.columns)
+        rows = RecordRows(columns, source.system, on_error=source.on_corrupt)
+    else:
+        rows = decoder
+    unstored = _unstored(pipeline) & frozenset(rows.columns)
+    types = () if decoder is None else decoder.types
+    made = [each for each in data_columns(source.system, rows.columns, types) if each.name not in unstored]
+    problems = []
+    for each in made:
+        try:
+            arrow_of(each)
+        except ValueError as exc:
+            problems.append(Problem("", "sink.table", str(exc)))
+    names = {each.name for each in made}
+    for key, wanted in (("key", sink.key), ("types", tuple(sink.types))):
+        problems += [
+            Problem("", f"sink.{key}", f'"{name}" is not a column of the rows') for name in wanted if name not in names
+        ]
+    if sink.mode == "upsert" and source.shared:
+        why = "needs the records of a key in order, and consumers share the partitions: take another subscription_type"
+        problems.append(Problem("", "sink.mode", f'"upsert" {why}'))
+    if problems:
+        raise ConfigError(problems)
+    options = PostgresOptions(
+        system=source.system,
+        cluster=source.cluster_name,
+        hosts=tuple(source.url.hosts.split(",")),
+        shared=source.shared,
+        columns=made,
+        unstored=unstored,
+    )
+    return PostgresSink(server_of(pipeline), target_of(pipeline), options, rows, gather_bytes=gather_bytes)
+
+
+def _unstored(pipeline: PipelineConfig) -> frozenset[str]:
+    """Return the columns that only say what to do with a row."""
+    if pipeline.sink.mode != "upsert":
+        return frozenset()
+    asked = () if pipeline.decode is None else pipeline.decode.columns
+    return frozenset({DELETED, *(() if KEY in asked or KEY in pipeline.sink.key else (KEY,))})

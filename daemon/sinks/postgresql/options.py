@@ -1,0 +1,34 @@
+"""The options of a sink: the source of the records, and the columns of their rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fastwire.decode.evolution import Column
+
+from .columns import arrow_of
+
+__all__ = ["PostgresOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresOptions:
+    """The source of the records, and the columns of their rows."""
+
+    system: str
+    cluster: str
+    hosts: tuple[str, ...]
+    shared: bool
+    """True if the source delivers in any order."""
+    columns: Sequence[Column]
+    """The columns of the rows by the configuration; other schemas may add some, or have wider ones."""
+    unstored: frozenset[str] = frozenset()
+    """Columns of the rows that say what to do with them, and are not in the table."""
+    changes: bool = False
+    """True if the rows are change events: see ``envelope``."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns. Raises ValueError for one that PostgreSQL has no type for."""
+        return pa.schema([pa.field(each.name, arrow_of(each)) for each in self.columns])

@@ -1,0 +1,181 @@
+"""A table as one process knows it: what is recorded of it, its columns, and the positions that have landed.
+
+A name identifies no table: databases are restored, and tables dropped and made again. So the id of what is recorded and
+the positions that this process has seen outlive a failed connection, and are compared whenever it connects again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from fastwire.decode.program import SchemaError
+from fastwire.position import Coverage, positions_of
+
+from ...runtime.errors import DatasetDamagedError, DatasetGoneError, DatasetMismatchError, SinkFailedError, Superseded
+from .columns import Held
+from .ledger import Entry, Ledger
+from .options import PostgresOptions
+from .session import Server, Session
+from .target import Target
+
+__all__ = ["Recorded"]
+
+
+class Recorded:
+    """The table ``target`` of ``server`` for records that ``decoder`` makes rows of.
+
+    Methods raise DatasetMismatchError for a table of other records, DatasetGoneError if what was there is missing, and
+    DatasetDamagedError if it has lost commits.
+    """
+
+    def __init__(self, server: Server, target: Target, options: PostgresOptions, decoder: Any) -> None:
+        self.entry: Entry | None = None
+        """What is recorded; None if nothing was when this process looked."""
+        self.known = Coverage()
+        """The positions that have landed, as far as this process knows."""
+        self.held: Mapping[str, Held] = {}
+        """The columns of the table."""
+        self.ledger = Ledger(target.schema, target.table)
+        self._server, self._target, self._options, self._decoder = server, target, options, decoder
+        self._places = positions_of(options.system)
+        self._id = ""
+
+    @property
+    def mode(self) -> str:
+        """The mode of the table, with its key."""
+        return f"upsert {', '.join(self._target.key)}" if self._target.key else "append"
+
+    def open(self, session: Session) -> None:
+        """Read what is recorded, and compare it with the configuration and with what is known."""
+        self.entry = self.ledger.look(session)
+        if self.entry is None:
+            if self._id:
+                raise self.gone(f"nothing of it is recorded in {self._target.schema}")
+            self._compare_table(session, exists=False)
+            return
+        self.compare(self.entry)
+        coverage = self.ledger.coverage(session)
+        self._compare_table(session, exists=len(coverage) > 0)
+        self._compare_positions(coverage)
+        self.known = coverage
+
+    def refresh(self, session: Session) -> None:
+        """Read the positions that have landed."""
+        self.entry = self.ledger.look(session)
+        if self.entry is not None:
+            self.compare(self.entry)
+            self.known = self.ledger.coverage(session)
+        elif self._id:
+            raise self.gone(f"nothing of it is recorded in {self._target.schema} any more")
+
+    def create(self, session: Session) -> None:
+        """Record the table, and make it and our tables beside it where they are missing.
+
+        Raises Superseded if another process has begun with it.
+        """
+        options = self._options
+        entry = Entry(uuid4().hex, options.system, options.cluster, "", options.hosts, self.mode, ())
+        session.begin()
+        self.ledger.make(session)
+        made = self.ledger.begin(session, entry)
+        if made and self._target.look(session) is None:
+            self._target.make(session, self._schema())
+        session.commit()
+        found = self.ledger.look(session)
+        if found is None:
+            raise SinkFailedError(f"{self._target.name} is not recorded any more")
+        self.entry = found
+        self.compare(found)
+        self._compare_table(session, exists=True)
+        if not made and (len(self.ledger.coverage(session)) or found.cluster != options.cluster):
+            # Decisions that the caller made without it (first positions, cluster name) are void.
+            raise Superseded(f"another writer has begun with {self._target.name}; open it again")
+
+    def identify(self, session: Session, cluster_id: str) -> None:
+        """Compare the cluster's id ("": it has none) with the recorded one, or record it."""
+        entry, hosts = self.entry, ", ".join(self._options.hosts)
+        if entry is None:
+            return
+        known = self.ledger.identify(session, cluster_id) if cluster_id else entry.cluster_id
+        if known and cluster_id and known != cluster_id:
+            raise self._mismatch(
+                f"it holds records of the cluster whose id is {known}, and that at {hosts} has the id {cluster_id}: "
+                "offsets of another cluster would count as committed. Correct source.url, or use another table"
+            )
+        named = self._options.cluster == entry.cluster
+        if not cluster_id and not named and not set(entry.hosts) & set(self._options.hosts):
+            raise self._mismatch(
+                f"it holds records of {entry.cluster}, and the source is at {hosts}. If these hosts lead to the same "
+                f'cluster, set source.cluster = "{entry.cluster}"'
+            )
+
+    def add(self, session: Session, fields: Sequence[pa.Field]) -> None:
+        """Add columns to the table."""
+        self._target.add(session, fields)
+        found = self._target.look(session)
+        if found is None:
+            raise self.gone("it does not exist any more")
+        if lacking := sorted({field.name for field in fields} - found.columns.keys()):
+            raise self._mismatch(f"it has not got its new columns {', '.join(lacking)}")
+        self.held = found.columns
+
+    def compare(self, entry: Entry) -> None:
+        """Compare what is recorded with what this process knows and does."""
+        if self._id and entry.id != self._id:
+            raise self._mismatch(
+                f"it was recorded anew: its id is {entry.id}, and this process has landed records in the one with the "
+                f"id {self._id}. Restart the daemon to continue with what is there"
+            )
+        for what, was, now in (("the system", entry.system, self._options.system), ("mode", entry.mode, self.mode)):
+            if was != now:
+                raise self._mismatch(f"{what} of the table: {was}; configured: {now}. Use another table")
+        adopt = getattr(self._decoder, "adopt", None)
+        try:
+            if adopt is not None and entry.types:
+                adopt(entry.types)
+        except SchemaError as exc:
+            raise self._mismatch(f'{exc}. Use another table, or evolve = "add" where columns are only added') from exc
+        self._id = entry.id
+
+    def gone(self, why: str) -> DatasetGoneError:
+        """Return the error for a table that was there."""
+        return DatasetGoneError(
+            f"the table {self._target.name} of {self._server.name} is gone: {why}. No record is acknowledged. Put it "
+            f"back: then landing continues. To begin anew, delete its rows in {self._target.schema}.fastwire_tables "
+            "and fastwire_coverage"
+        )
+
+    def _mismatch(self, why: str) -> DatasetMismatchError:
+        return DatasetMismatchError(f"the table {self._target.name} of {self._server.name}: {why}")
+
+    def _schema(self) -> pa.Schema:
+        try:
+            return self._options.schema
+        except ValueError as exc:
+            raise self._mismatch(str(exc)) from exc
+
+    def _compare_table(self, session: Session, *, exists: bool) -> None:
+        """Compare the columns of the table with those of the rows, and keep them."""
+        found = self._target.look(session)
+        if found is None:
+            if exists:
+                raise self.gone("records have landed in it, and it does not exist")
+            self.held = {}
+            return
+        if wrong := self._target.differences(found, self._schema()):
+            raise self._mismatch("; ".join(wrong))
+        self.held = found.columns
+
+    def _compare_positions(self, coverage: Coverage) -> None:
+        """Compare what has landed with what this process knows to have landed."""
+        for log in self.known.logs():
+            known, now = self.known.end(log), coverage.end(log)
+            if known is not None and (now is None or self._places.precedes(now, known)):
+                was, is_ = self._places.format(known), "nothing" if now is None else self._places.format(now)
+                raise DatasetDamagedError(
+                    f"{self._server.name} has lost commits: {self._target.name} had {log} up to {was}, and has it up "
+                    f"to {is_}. An older copy was restored, or a replica that lacked them has taken over. Restart the "
+                    "daemon to continue with what is there"
+                )
