@@ -3,8 +3,8 @@
 from fastwire.position import NumberPositions, PairPositions, register
 from fastwire.systems import positions, positions_named
 
-# The systems whose logs stand in durable state. The log of a Spark query is the query itself, its atoms are batches;
-# that of a landed dataset that a job reads is the dataset, its atoms are files.
+# The systems whose logs stand in durable state. The log of a Spark query is the query itself, its entries are batches;
+# that of a landed dataset that a job reads is the dataset, its entries are files.
 register(
     *positions(),
     NumberPositions("spark", "the number of a batch, for example 12"),

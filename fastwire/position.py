@@ -1,8 +1,9 @@
 """Logs, positions, spans and coverage: the representation of consumer progress, common to all systems.
 
-A *log* is one partition of one incarnation of a topic. A *position* lies between two of its atoms (an atom is landed,
-acked and cut as a whole). A *span* is the range between two positions that one reader was given. *Coverage* is the sum
-of all durable spans. Everything here is pure computation, and all durable state is written in these terms.
+A *log* is one partition of one incarnation of a topic. A *position* lies between two of its entries (an entry is
+landed, acknowledged and deduplicated as a whole). A *span* is the range between two positions that one reader was
+given. *Coverage* is the sum of all landed spans. Everything here is pure computation, and all durable state is written
+in these terms.
 
 Each system defines the meaning, the text form and the order of its positions by a :class:`Positions` in its own
 package. The process registers it with :func:`register`.
@@ -49,7 +50,7 @@ class UndeclaredGapError(ValueError):
 
 
 class Position(NamedTuple):
-    """A place in a log, between two atoms. The system of the log defines what ``a`` and ``b`` mean."""
+    """A place in a log, between two entries. The system of the log defines what ``a`` and ``b`` mean."""
 
     a: int
     b: int
@@ -101,7 +102,7 @@ class Positions(ABC):
         return self.order(one) < self.order(other)
 
     scattered = False
-    """One reader lands the atoms of a log in any order, so that a hole means atoms that are still to come."""
+    """One reader lands the entries of a log in any order, so that a hole means entries that are still to come."""
 
     number_columns: tuple[str, ...]
     """The columns of a row that hold the numbers of its position; none if rows do not have their positions."""
@@ -145,7 +146,7 @@ class OffsetPositions(Positions):
 
 
 class NumberPositions(Positions):
-    """Positions that are one number: the number of the next atom, as ``a``. ``b`` is 0."""
+    """Positions that are one number: the number of the next entry, as ``a``. ``b`` is 0."""
 
     pattern = re.compile(r"([0-9]{1,19})")
     number_columns: tuple[str, ...] = ()
@@ -164,7 +165,7 @@ class NumberPositions(Positions):
 
 
 class PairPositions(Positions):
-    """Positions of two numbers, in any order: part ``b`` of the atom with number ``a`` is next."""
+    """Positions of two numbers, in any order: part ``b`` of the entry with number ``a`` is next."""
 
     pattern = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
     number_columns: tuple[str, ...] = ()
@@ -258,7 +259,7 @@ class Span:
     ``end`` makes a log known. ``held_from`` is set if records between it and ``start`` were received but land later
     with spans of their own (the first chunks of a chunked message); until then they are a hole.
 
-    ``witness`` is what the system knows its atom before ``end`` by (64 bits: an id or a checksum), None without. A
+    ``witness`` is what the system knows its entry before ``end`` by (64 bits: an id or a checksum), None without. A
     later reader compares it with what the broker has there, because another log can have the same positions.
     """
 
@@ -268,7 +269,7 @@ class Span:
     rows: int
     gap: Gap | None = None
     held_from: Position | None = None
-    witness: int | None = field(default=None, compare=False)  # it does not change which atoms these are
+    witness: int | None = field(default=None, compare=False)  # it does not change which entries these are
     until: Until | None = field(default=None, compare=False)  # set with this commit; None: as before
 
     @property
@@ -280,7 +281,7 @@ class Span:
 class _Line:
     """The coverage of one log: its start, and disjoint intervals in order, none of them empty, adjacent ones merged.
 
-    ``witness`` is that of the atom before the end, ``until`` the end of the newest bounded run.
+    ``witness`` is that of the entry before the end, ``until`` the end of the newest bounded run.
     """
 
     __slots__ = ("intervals", "positions", "start", "until", "witness")
@@ -342,7 +343,7 @@ class Coverage:
         return None if line is None else line.end
 
     def witness(self, log: Log) -> int | None:
-        """Return the witness of the atom before ``end``, see :class:`Span`; None if it is not known."""
+        """Return the witness of the entry before ``end``, see :class:`Span`; None if it is not known."""
         line = self._lines.get(log)
         return None if line is None else line.witness
 
@@ -378,7 +379,7 @@ class Coverage:
         return tuple(holes)
 
     def covers(self, log: Log, position: Position) -> bool:
-        """Return whether the atom that ends at ``position`` has landed."""
+        """Return whether the entry that ends at ``position`` has landed."""
         line = self._lines.get(log)
         if line is None or not line.intervals:
             return False
@@ -434,7 +435,7 @@ class Coverage:
         if line.end == reach:
             line.witness = span.witness if span.gap is None else None
 
-    def settle(self, log: Log, floor: Position) -> None:
+    def raise_floor(self, log: Log, floor: Position) -> None:
         """Merge everything from the start to ``floor`` into one interval, because the broker holds it as acknowledged.
 
         This bounds the memory of logs that are not read in order. Raises ValueError for an unknown log, or one whose
@@ -442,7 +443,7 @@ class Coverage:
         """
         line = self._lines.get(log)
         if line is None:
-            raise ValueError(f"{log}: the log is unknown, so it cannot be settled")
+            raise ValueError(f"{log}: the log is unknown, so it has no floor")
         order = _ordered(log, line.positions).order
         top = order(floor)
         if top <= order(line.start):
@@ -456,7 +457,7 @@ class Coverage:
         if line.end != before:
             line.witness = None
 
-    def cut(self, span: Span) -> list[tuple[Position, Position]]:
+    def uncovered(self, span: Span) -> list[tuple[Position, Position]]:
         """Return the parts of ``span`` that have not landed. Raises ValueError if its positions have no order."""
         log = span.log
         order = _ordered(log, positions_of(log.system)).order

@@ -35,10 +35,10 @@ class Commit:
 class PipelineFigures:
     """Counts of rows, bytes (of keys and values), chunks, dead letters and commits; all are 0 at the start.
 
-    ``published`` counts files and their bytes. ``decoded`` is None if no values are decoded; the bad ones are among the
-    dead letters. ``changed_times`` are those of records that the column or the topic cannot hold. ``first_row_at`` and
-    ``last_commit_at`` are None before the first row and the first commit with rows,
-    else a pair: seconds of ``clock`` (monotonic), CPU seconds of the process.
+    ``published`` counts files and their bytes. ``decoded`` is None if no values are decoded; its dead letters are among
+    the dead letters. ``changed_times`` are those of records that the column or the topic cannot hold. ``first_row_at``
+    and ``last_commit_at`` are None before the first row and the first commit with rows, else a pair: seconds of
+    ``clock`` (monotonic), CPU seconds of the process.
     """
 
     def __init__(self, metrics: PipelineMetrics, clock: Callable[[], float]) -> None:
@@ -85,17 +85,17 @@ class PipelineFigures:
     ) -> int:
         """Count a commit of ``rows`` records that has just ended; return the rows that landed.
 
-        ``published`` is the sink's count of files and bytes since its start, ``decoded`` that of values: the bad and
-        filtered ones are no rows.
+        ``published`` is the sink's count of files and bytes since its start, ``decoded`` that of values: dead letters
+        and filtered ones are no rows.
         """
         if decoded is not None:
-            values, bad, columns, filtered = (
+            values, dead_letters, columns, filtered = (
                 new - old for new, old in zip(decoded, self.decoded or Decoded(), strict=True)
             )
             self.decoded = decoded
-            self.dead_letters += bad
-            rows -= bad + filtered
-            self._metrics.decoded(values, bad, columns, filtered)
+            self.dead_letters += dead_letters
+            rows -= dead_letters + filtered
+            self._metrics.decoded(values, dead_letters, columns, filtered)
         self.rows_committed += rows
         self.commits += 1
         files, file_bytes = (new - old for new, old in zip(published, self.published, strict=True))

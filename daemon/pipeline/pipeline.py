@@ -1,4 +1,4 @@
-"""A pipeline from a source to a sink: it bounds memory, decides when to commit, and acks only durable records.
+"""A pipeline from a source to a sink: it bounds memory, decides when to commit, and acknowledges only landed records.
 
 Exactly-once rests on one order: rows go into the roll, the roll is committed, Coverage grows, and only then does the
 source acknowledge. The sink's blocking calls run on one thread of the pipeline; everything else runs on the event loop.
@@ -85,7 +85,7 @@ class Pipeline:
         self._writing = False  # the sink has a chunk that the roll does not count yet
         self._assigned: list[Assignment] = []
         self._stale = False  # Coverage is to be read again
-        self._settled: dict[int, Position] = {}
+        self._floors: dict[int, Position] = {}
         self._commit_reason: str | None = None
         self._diverged = ""  # why the roll must not land
         self._failure: BaseException | None = None
@@ -152,9 +152,9 @@ class Pipeline:
         )
         self._ask_commit("unacknowledged limit")
 
-    def on_settled(self, index: int, floor: Position) -> None:
-        """See ``SourceEvents.on_settled``."""
-        self._settled[index] = floor
+    def on_floor(self, index: int, floor: Position) -> None:
+        """See ``SourceEvents.on_floor``."""
+        self._floors[index] = floor
         self._wake.set()
 
     def on_unconfirmed(self, reason: str) -> None:
@@ -352,7 +352,7 @@ class Pipeline:
                 await wait_for_set(self._wake, min((each for each in looks if each is not None), default=None))
 
     def _pending(self) -> bool:
-        asked = self._assigned or self._settled or self._commit_reason or self._diverged or self._stale
+        asked = self._assigned or self._floors or self._commit_reason or self._diverged or self._stale
         return bool(self._chunks or asked or self._failure)
 
     async def _step(self) -> None:
@@ -360,7 +360,7 @@ class Pipeline:
             await self._drop_diverged()
         if self._chunks:
             await self._write(self._chunks.popleft())
-        if self._settled:
+        if self._floors:
             await self._settle()
         # A requested commit covers all records received before the request, so the queue is written first.
         reason = self._roll.due(self._sink.staged_bytes, self._clock()) or self._sink.must_end
@@ -415,11 +415,11 @@ class Pipeline:
         self._source.landed(self.coverage)
 
     async def _settle(self) -> None:
-        settled, self._settled = self._settled, {}
+        by_index, self._floors = self._floors, {}
         sink = self._sink.logged
         if sink is not None:
-            floors = {self._source.logs[index]: floor for index, floor in settled.items()}
-            await self._sink.run(sink.settle, floors)
+            floors = {self._source.logs[index]: floor for index, floor in by_index.items()}
+            await self._sink.run(sink.raise_floors, floors)
 
     async def _assign(self) -> None:
         """Take on assigned logs: refresh Coverage, commit the first positions of new logs, and request records."""
@@ -484,7 +484,7 @@ class Pipeline:
             return
 
     async def _recover(self, exc: Superseded | SinkFailedError | Diverged) -> None:
-        """Drop the void roll, open the sink again to read what is durable, and let the broker send the rest again."""
+        """Drop the void roll, open the sink again to read what has landed, and let the broker send the rest again."""
         delay = 0.0
         incomplete = self._draining and isinstance(exc, SinkFailedError) and not isinstance(exc, SinkDoneError)
         if isinstance(exc, SinkDoneError):

@@ -8,7 +8,7 @@ __all__ = ["STAGES", "stage_figures"]
 # In the order of the data. Stages that share a thread are the limit only if they fill it together.
 LOOP = ("receive", "scan", "decompress", "decode")
 SINK = ("encode", "write", "fsync", "sink")
-WAITS = ("permits", "room")
+WAITS = ("permits", "back_pressure")
 STAGES = (*LOOP, *SINK, *WAITS)
 
 HELP = {
@@ -34,9 +34,9 @@ def stage_figures(times_ns: Mapping[str, int], rows: int, seconds: float) -> dic
     """Return nanoseconds per record and the share of all time spent, by stage, and ``limit``, the slowest stage.
 
     ``times_ns`` are the nanoseconds of each stage of ``STAGES`` (absent: 0) within ``seconds`` of wall-clock time.
-    ``room`` is the time in which back-pressure of the sink paused reading, ``permits`` the time in which no records
-    were requested because memory was short. ``limit`` is "broker" if the daemon waits for records, and "processor" if
-    the sink's threads do not get to run. The result is empty without rows.
+    ``back_pressure`` is the time in which the sink's back-pressure paused reading, ``permits`` the time in which no
+    records were requested because memory was short. ``limit`` is "broker" if the daemon waits for records, and
+    "processor" if the sink's threads do not get to run. The result is empty without rows.
     """
     if not rows or seconds <= 0:
         return {}
@@ -56,10 +56,10 @@ def _limit(times_ns: Mapping[str, int], wall_ns: float) -> str:
     def largest(stages: tuple[str, ...]) -> str:
         return max(stages, key=lambda stage: times_ns.get(stage, 0))
 
-    room = times_ns.get("room", 0)
-    if room >= WAITING * wall_ns:
+    back_pressure = times_ns.get("back_pressure", 0)
+    if back_pressure >= WAITING * wall_ns:
         # If the source has waited for the sink longer than the sink has worked, its threads did not get to run.
-        return largest(SINK) if sum(times_ns.get(stage, 0) for stage in SINK) >= room else "processor"
+        return largest(SINK) if sum(times_ns.get(stage, 0) for stage in SINK) >= back_pressure else "processor"
     if times_ns.get("permits", 0) >= WAITING * wall_ns:
         return "permits"
     if sum(times_ns.get(stage, 0) for stage in LOOP) >= BUSY * wall_ns:

@@ -62,6 +62,6 @@ class HeldRows:
         return DeadLetter(log, position, f"{kind}: {reason}", value or b"", 1)
 
     def clear(self) -> None:
-        """Let go of all batches: their rows are confirmed, or their letters were taken."""
+        """Let go of all batches: their rows are confirmed, or their dead letters were taken."""
         self._batches.clear()
         self.nbytes = 0

@@ -59,7 +59,7 @@ def topic_sink(config: PipelineConfig) -> "TopicSink":
         lambda on_full, stop: make_memory(on_full=on_full, stop=stop),
         needed_columns(config.source.system, row_of(config.source.system).names),
         ordering_keys=ordering_keys,
-        diverts=sink.on_error == "dead_letter",
+        keeps=sink.on_error == "dead_letter",
     )
 
 
@@ -211,7 +211,7 @@ class TopicSink(UnloggedSink):
 class RememberingTopicSink(TopicSink):
     """A topic sink whose positions and dead letters are in a dataset without files: a ``LoggedSink``, at least once.
 
-    The positions are committed after the brokers have confirmed the records. With ``diverts`` a record that the topic
+    The positions are committed after the brokers have confirmed the records. With ``keeps`` a record that the topic
     never takes becomes a dead letter; without it its log stops, and the others are committed.
     """
 
@@ -227,13 +227,13 @@ class RememberingTopicSink(TopicSink):
         needed_columns: frozenset[str],
         *,
         ordering_keys: bool = False,
-        diverts: bool = True,
+        keeps: bool = True,
     ) -> None:
         super().__init__(outlet, ordering_keys=ordering_keys)
         self._stop = threading.Event()
         self._full: str | None = None
         self._memory = make_memory(self._on_full, self._stop)
-        self._diverts = diverts
+        self._keeps = keeps
         self._letters = 0  # rows of the roll that became dead letters
         self.needed_columns = needed_columns
         self.decoded = Decoded()
@@ -310,7 +310,7 @@ class RememberingTopicSink(TopicSink):
         self._memory.add_dead_letters(letters)
 
     def _refuse(self, letter: DeadLetter) -> None:
-        if not self._diverts:
+        if not self._keeps:
             super()._refuse(letter)
             return
         if not self._letters:
@@ -326,7 +326,9 @@ class RememberingTopicSink(TopicSink):
     def _land(self, spans: Sequence[Span]) -> Coverage:
         letters, sent = self._letters, sum(span.rows for span in spans) - self._letters
         coverage = self._memory.commit([], spans, filtered=letters, sent=sent, floors=self._floors)
-        self.decoded = self.decoded._replace(values=self.decoded.values + sent, bad=self.decoded.bad + letters)
+        self.decoded = self.decoded._replace(
+            values=self.decoded.values + sent, dead_letters=self.decoded.dead_letters + letters
+        )
         return coverage
 
 

@@ -1,4 +1,4 @@
-"""Notices that the text of a file has changed: configurations that something else replaces, and signals nobody."""
+"""Notices that the text of a file has changed: configurations that are replaced without a signal."""
 
 import asyncio
 from collections.abc import Callable

@@ -13,7 +13,7 @@ __all__ = ["Decoded", "LoggedSink", "Sink", "SinkFailedError", "Superseded"]
 
 @runtime_checkable
 class Sink(Protocol):
-    """Takes chunks and reports which positions are durable.
+    """Takes chunks and reports which positions have landed.
 
     All four methods may block; they are called from one thread of the pipeline, one at a time. A call must not hold
     the interpreter lock for more than 5 ms at a time. Records that are written and not committed may be lost with the
@@ -29,7 +29,7 @@ class Sink(Protocol):
     """
 
     def open(self) -> Coverage:
-        """Acquire resources; return the durable Coverage (empty if the sink cannot know).
+        """Acquire resources; return what has landed (empty if the sink cannot know).
 
         Called again after ``Superseded`` or ``SinkFailedError``.
         """
@@ -52,7 +52,7 @@ class Decoded(NamedTuple):
 
     values: int = 0
     """Values that have landed."""
-    bad: int = 0
+    dead_letters: int = 0
     """Values that became dead letters."""
     columns: int = 0
     """Columns that newer schemas have added to the dataset."""
@@ -122,5 +122,5 @@ class LoggedSink(Sink, Protocol):
     def refresh(self) -> Coverage:
         """Read the commits of other writers and return the whole Coverage; the open roll stays open."""
 
-    def settle(self, floors: Mapping[Log, Position]) -> None:
+    def raise_floors(self, floors: Mapping[Log, Position]) -> None:
         """Record with the next commit that a broker has confirmed all acks up to these positions."""

@@ -284,7 +284,7 @@ class DatasetSink:
             self._note_publishing()
             return coverage
 
-    def settle(self, floors: Mapping[Log, Position]) -> None:
+    def raise_floors(self, floors: Mapping[Log, Position]) -> None:
         """Record with the next commit that a broker has confirmed all acks up to these positions."""
         self._floors.update(floors)
 
@@ -310,10 +310,10 @@ class DatasetSink:
             self._note_publishing()
             self._adopt()
         if self.decoded is not None:
-            values, bad, columns, filtered = self.decoded
+            values, dead_letters, columns, filtered = self.decoded
             rows, added = sum(staged.rows for staged in files), len(self._writer.types) - before
             self.decoded = Decoded(
-                values + rows, bad + self._dead_letters, columns + added, filtered + self._unselected
+                values + rows, dead_letters + self._dead_letters, columns + added, filtered + self._unselected
             )
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:

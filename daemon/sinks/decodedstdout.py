@@ -69,9 +69,9 @@ class DecodedStdoutSink(StdoutSink):
             encoded = [name for name in fields.schema.names if name not in self._own or name in self._decoder.texts]
             if fields.num_rows:
                 LineFormatter(fields, base64=encoded).write(self.put, PIECE_BYTES)
-            values, bad, columns, filtered = self.decoded
+            values, dead_letters, columns, filtered = self.decoded
             self.decoded = Decoded(
-                values + fields.num_rows, bad + len(rows.dead_letters), columns, filtered + rows.filtered
+                values + fields.num_rows, dead_letters + len(rows.dead_letters), columns, filtered + rows.filtered
             )
 
     def _pause(self, why: str, seconds: float) -> None:

@@ -21,7 +21,7 @@ Runs = Sequence[tuple[Log, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """Consecutive rows of a chunk with the columns of the files, and the letters of those that are left out."""
+    """Consecutive rows of a chunk with the columns of the files, and the dead letters of those that are left out."""
 
     batch: pa.RecordBatch
     runs: Runs

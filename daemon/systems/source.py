@@ -138,8 +138,8 @@ class SourceEvents(Protocol):
         ``reason`` names the broker's setting.
         """
 
-    def on_settled(self, index: int, floor: Position) -> None:
-        """Note that the broker has confirmed all acks up to ``floor``: ``Coverage.settle`` may forget intervals."""
+    def on_floor(self, index: int, floor: Position) -> None:
+        """Note that the broker has confirmed all acks up to ``floor``, see ``Coverage.raise_floor``."""
 
     def on_unconfirmed(self, reason: str) -> None:
         """Commit what was received: the source requests nothing for some logs until that has landed."""
@@ -186,7 +186,7 @@ class Source(Protocol):
         """
 
     def landed(self, coverage: Coverage) -> None:
-        """Acknowledge the received records of ``coverage``, which is durable and published."""
+        """Acknowledge the received records of ``coverage``, which has landed."""
 
     def void(self) -> None:
         """Forget the records of the open roll, which is void, and let the broker send them again.
@@ -238,7 +238,7 @@ class Source(Protocol):
 
     @property
     def stage_ns(self) -> Mapping[str, int]:
-        """Nanoseconds by stage so far: receive, scan, decompress, decode, and the sampled waits room and permits."""
+        """Nanoseconds so far by stage of ``STAGES``: those of the event loop, and the sampled waits."""
 
     def status(self) -> dict[str, Any]:
         """Return the source's part of ``/status``: plain values, no secrets."""

@@ -13,7 +13,7 @@ cdef class LogTable:
         self.room = -1
 
     def limit_rows(self, int64_t rows):
-        """Limit all connections together to ``rows`` more rows, to the end of the atom, and drop later ones.
+        """Limit all connections together to ``rows`` more rows, to the end of the entry, and drop later ones.
 
         Raises ValueError for a negative number.
         """

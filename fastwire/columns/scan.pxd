@@ -49,7 +49,7 @@ cdef class ChunkScanner:
 
     @cython.final
     cdef inline int took(self, int32_t log, int64_t size, int64_t first, int64_t* largest) except -1:
-        """Count an atom of ``size`` bytes whose rows begin at ``first``; update ``largest``, a slowly decaying
+        """Count an entry of ``size`` bytes whose rows begin at ``first``; update ``largest``, a slowly decaying
         maximum.
         """
         cdef int64_t rows = self.open.columns.rows - first

@@ -25,7 +25,7 @@ cdef extern from "pool.h" nogil:
     void fw_memory_unref(fw_memory*)
     long long fw_memory_bytes(const fw_memory*)
 
-cdef enum:                       # parts of the budget, for one entry (an atom of any system)
+cdef enum:                       # parts of the budget, for one entry of any system
     PAYLOAD_SHARE = 8            # its payload, as received and decompressed
     COLUMNS_SHARE = 4            # its rows in columns, headers included
     FRAME_SHARE = 4              # its bytes in a receive buffer, and any other frame

@@ -251,7 +251,7 @@ def test_cutting_leaves_what_has_not_landed(pieces: list[tuple[int, int]], start
     coverage = Coverage()
     for piece in pieces:
         coverage.add(span_of("pulsar", *piece))
-    left = coverage.cut(span_of("pulsar", start, end))
+    left = coverage.uncovered(span_of("pulsar", start, end))
     number = {place("pulsar", at): at for at in range(PLACES + 1)}
     kept = {at for a, b in left for at in range(number[a] + 1, number[b] + 1)}
     assert kept == set(range(start + 1, end + 1)) - atoms(coverage, "pulsar")
@@ -304,9 +304,9 @@ def test_tubemq_knows_equality_only() -> None:
         with pytest.raises(OverlapError):
             coverage.add(span)
     with pytest.raises(ValueError, match="no order"):
-        coverage.settle(log, Position(28, 5))
+        coverage.raise_floor(log, Position(28, 5))
     with pytest.raises(ValueError, match="no order"):
-        coverage.cut(Span(log, Position(28, 5), Position(56, 1), 1))
+        coverage.uncovered(Span(log, Position(28, 5), Position(56, 1), 1))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -371,7 +371,7 @@ def test_a_floor_settles_all_below_it(pieces: list[tuple[int, int]], start: int,
         if piece[0] >= start:
             coverage.add(span_of("pulsar", *piece))
     before = atoms(coverage, "pulsar")
-    coverage.settle(log_of("pulsar"), place("pulsar", floor))
+    coverage.raise_floor(log_of("pulsar"), place("pulsar", floor))
     assert atoms(coverage, "pulsar") == before | set(range(start + 1, floor + 1))
     assert_sound(coverage, "pulsar")
     assert coverage.start(log_of("pulsar")) == place("pulsar", start)
@@ -379,7 +379,7 @@ def test_a_floor_settles_all_below_it(pieces: list[tuple[int, int]], start: int,
 
 def test_a_floor_needs_a_known_log() -> None:
     with pytest.raises(ValueError, match="the log is unknown"):
-        Coverage().settle(log_of("pulsar"), Position(1, 1))
+        Coverage().raise_floor(log_of("pulsar"), Position(1, 1))
 
 
 @given(cuts())

@@ -562,7 +562,7 @@ ROWS = [
             "D": "daemon/systems/pulsar/source/test_firstposition"
             "::test_landed_records_that_come_again_are_cut_and_acknowledged"
             " crash/test_kill::test_what_has_landed_is_acknowledged_by_the_next_run",
-            "G": "fastwire/pulsar/test_consumer::test_cut_landed_entries_are_acknowledged_again",
+            "G": "fastwire/pulsar/test_consumer::test_landed_entries_delivered_again_are_acknowledged_again",
             "R": "crash/test_kill::test_what_has_landed_is_acknowledged_to_a_real_broker",
         },
     ),

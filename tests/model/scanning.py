@@ -113,7 +113,7 @@ class Scanning(Reader):
             assert isinstance(entry, ColdEntry)
             self._take(self._completion.take(entry, self._scanner, self._hand_on))
         self._hand_on()
-        if self._slots.take_cut_landed(partition):
+        if self._slots.take_landed_again(partition):
             self._ack_landed(partition)
         if len(self._staged) >= self.roll_rows:
             self._commit()

@@ -184,7 +184,7 @@ def test_from_brokers_into_a_table(
     said = [line for line in lines() if line["event"] == "batch"]
     assert sum(line["rows_in"] for line in said) == 143
     assert sum(line["rows_out"] for line in said) == 100
-    assert sum(line["bad"] for line in said) == 2
+    assert sum(line["dead_letters"] for line in said) == 2
     assert sum(line["duplicates"] for line in said) == 41
     assert all("lag_seconds" in line for line in said if line["rows_out"])
     behind = [line["behind"] for line in said if line["rows_in"]]
@@ -208,7 +208,7 @@ def test_a_trial_moves_nothing(spark: Any, tmp_path: Path) -> None:
         put(broker, [*map(order, range(30)), b"bad"])
         job = over_brokers(tmp_path, broker.url, {"start": "latest"})
         trial = try_job(spark, "orders", job.config().spark["orders"], rows=1000)
-        assert (trial.rows, trial.bad) == (31, 1)
+        assert (trial.rows, trial.dead_letters) == (31, 1)
         assert not job.table.exists()
         assert not job.checkpoint.exists()
         assert "job" not in broker.subscriptions("t")

@@ -122,7 +122,7 @@ def test_duplicates_and_late_rows(spark: Any, tmp_path: Path, lines: Callable[[]
     batches = [line for line in lines() if line["event"] == "batch" and line["rows_in"]]
     assert [line["rows_in"] for line in batches] == [5, 2, 1, 1, 2, 2]
     assert [line["rows_out"] for line in batches] == [2, 1, 1, 1, 0, 2]
-    assert [line["bad"] for line in batches] == [2, 0, 0, 0, 1, 0]
+    assert [line["dead_letters"] for line in batches] == [2, 0, 0, 0, 1, 0]
     assert [line["duplicates"] for line in batches] == [1, 1, 0, 0, 0, 0]
     assert [line["late"] for line in batches] == [0, 0, 0, 0, 1, 0]
     assert all(line["lag_seconds"] > 0 for line in batches if line["rows_out"])
@@ -337,7 +337,7 @@ def test_trial(spark: Any, tmp_path: Path) -> None:
     job = json_job(tmp_path, output={"partition_by": ["date"]}, dedupe={"key": ["order_id"], "watermark": "1h"})
     Landed(job.landed).add([order(1), order(2), b"bad", None, None])
     trial = try_job(spark, "orders", job.config().spark["orders"], rows=1000)
-    assert (trial.rows, trial.bad) == (5, 3)
+    assert (trial.rows, trial.dead_letters) == (5, 3)
     assert trial.reasons == [("NoValue at byte 0 of the value", 2), ("InvalidJson at byte 0 of the value", 1)]
     assert trial.columns[:2] == [("order_id", "bigint"), ("amount", "double")]
     assert trial.columns[-1] == ("date", "date")

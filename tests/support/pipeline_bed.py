@@ -180,7 +180,7 @@ class NotingSink:
         self.notes.append("create")
         self.exists = True
 
-    def settle(self, floors: Mapping[Log, Position]) -> None:
+    def raise_floors(self, floors: Mapping[Log, Position]) -> None:
         self.notes.append(f"settle {len(floors)}")
 
     def interrupt(self) -> None: ...

@@ -109,9 +109,9 @@ class AnyPipe:
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         self.told.append(("stalled", index, reason))
 
-    def on_settled(self, index: int, floor: Position) -> None:
+    def on_floor(self, index: int, floor: Position) -> None:
         self.told.append(("settled", index, floor))
-        self.coverage.settle(self.source.logs[index], floor)
+        self.coverage.raise_floor(self.source.logs[index], floor)
 
     def on_unconfirmed(self, reason: str) -> None:
         self.told.append(("unconfirmed", reason))

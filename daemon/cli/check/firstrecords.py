@@ -30,10 +30,10 @@ class _Trial:
     def __init__(self, decoder: "ValueDecoder | TransformedValues") -> None:
         self._decoder = decoder
         self.records = 0
-        self.bad = 0
+        self.dead_letters = 0
         self.filtered = 0
         self.reason = ""
-        """The reason why the first bad value cannot land."""
+        """The reason why the first dead letter cannot land."""
 
     def decode(self, chunk: "Chunk") -> None:
         """Decode records until there are enough of the topic. May ask a registry, so it is for another thread."""
@@ -44,7 +44,7 @@ class _Trial:
         chunk.release()
         self.records += batch.num_rows
         for rows in self._decoder.decode(batch, runs, _give_up):
-            self.bad += len(rows.dead_letters)
+            self.dead_letters += len(rows.dead_letters)
             self.filtered += rows.filtered
             self.reason = self.reason or next((letter.reason for letter in rows.dead_letters), "")
 
@@ -95,7 +95,7 @@ async def _tried(pipeline: PipelineConfig, topic: str) -> _Trial:
 def _said(topic: str, trial: _Trial, done: str) -> tuple[bool, str]:
     if not trial.records:
         return True, f"{topic}: it has no records yet"
-    sound = trial.records - trial.bad
+    sound = trial.records - trial.dead_letters
     detail = f"{topic}: {sound} of its first {trial.records} records can be {done}"
     if trial.filtered:
         detail += f", {trial.filtered} of them are filtered out"

@@ -64,7 +64,7 @@ def _try_jobs(session: object, jobs: Mapping[str, "SparkConfig"], rows: int) -> 
     for name, job in jobs.items():
         trial = try_job(session, name, job, rows)
         say(f"{name}")
-        say(f"  tried    {trial.rows:,} rows of {origin(job.source)}: {trial.bad:,} are bad")
+        say(f"  tried    {trial.rows:,} rows of {origin(job.source)}: {trial.dead_letters:,} would be dead letters")
         for reason, count in trial.reasons:
             say(f"           {count:,} times: {reason}")
         say(f"  table    {', '.join(f'{column} {kind}' for column, kind in trial.columns)}")

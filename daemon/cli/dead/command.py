@@ -120,7 +120,10 @@ def _replay(
     async def run(source: Replay) -> None:
         recall = recall_of(connection, topic)
         if recall is None:
-            tell(f"{system.grammar.title} stores no properties: letters of a command that is killed are written again")
+            tell(
+                f"{system.grammar.title} stores no properties: dead letters of a command that is killed are "
+                "written again"
+            )
         replay = DeadLetterReplay(
             source,
             str(connection.url),

@@ -36,8 +36,8 @@ MakeWriter = Callable[[str], AbstractAsyncContextManager[Writer]]
 
 
 class Replayed:
-    """Counts of a replay: letters that are written and marked, those that an earlier command has written, that are no
-    values, that the system cannot store, and that another command has in hand.
+    """Counts of a replay: dead letters that are written and marked, those that an earlier command has written, that are
+    no values, that the system cannot store, and that another command has in hand.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Replayed:
 
 
 class DeadLetterReplay:
-    """One replay of letters of ``source`` to the topic at ``url``.
+    """One replay of dead letters of ``source`` to the topic at ``url``.
 
     ``recall`` finds them again after an accident; None if the system cannot: then some may be written again.
     """
@@ -99,10 +99,11 @@ class DeadLetterReplay:
         self._worked = False  # the topic could be looked at, so that an error may pass
 
     async def run(self, reason: str | None, *, again: bool = False) -> None:
-        """Write the letters, or those with one ``reason``, and mark them when the brokers have confirmed them.
+        """Write the dead letters, or those with one ``reason``, and mark them when the brokers have confirmed them.
 
         First the intents of commands that have ended are settled: with ``again`` without a look at the topic, so that
-        some of their letters may be written twice. Raises FastwireError; letters that were marked before stay so.
+        some of their dead letters may be written twice. Raises FastwireError; dead letters that were marked before stay
+        so.
         """
         async with self._stack:
             await self._open()
@@ -114,7 +115,7 @@ class DeadLetterReplay:
     # --- groups
 
     def _groups(self, reason: str | None) -> "Iterator[list[KeptDeadLetter]]":
-        """Yield the letters that are values, in groups."""
+        """Yield the dead letters that are values, in groups."""
         group: list[KeptDeadLetter] = []
         size = 0
         for letter in self._source.dead_letters(reason):
@@ -166,7 +167,7 @@ class DeadLetterReplay:
         return [letter for letter in free if letter.name not in self._unfit]
 
     async def _take(self, dead_letters: "list[KeptDeadLetter]") -> "Intent | None":
-        """Take letters in hand; None if another command was faster with some of them."""
+        """Take dead letters in hand; None if another command was faster with some of them."""
         ends = {} if self._recall is None else await self._recall.ends()
         self._worked = self._recall is not None
         intent = self._source.take(dead_letters, self._url, self._topic, _ends_to_json(ends))
@@ -175,7 +176,7 @@ class DeadLetterReplay:
         return intent
 
     async def _send(self, dead_letters: "list[KeptDeadLetter]") -> "list[DeadLetterName]":
-        """Write letters, and return those that the system can store, when the brokers have confirmed them."""
+        """Write dead letters, and return those that the system can store, when the brokers have confirmed them."""
         assert self._writer is not None
         sent: list[DeadLetterName] = []
         for letter in dead_letters:
@@ -224,7 +225,7 @@ class DeadLetterReplay:
         self._counts.found += len(written)
 
     async def _find(self, intent: "Intent") -> "list[DeadLetterName]":
-        """Return the letters of an intent that are in the topic. Raises RecordsGone if that cannot be known."""
+        """Return the dead letters of an intent that are in the topic. Raises RecordsGone if that cannot be known."""
         assert self._recall is not None
         await self._recall.fence(intent.facts.sender)
         self._source.reached("sender-fenced")
@@ -266,7 +267,7 @@ class DeadLetterReplay:
 
 
 class _Target:
-    """A topic for the letters of a dataset."""
+    """A topic for the dead letters of a dataset."""
 
     def __init__(self, writer: Writer, dataset: str, *, named: bool) -> None:
         self._writer = writer
@@ -290,7 +291,7 @@ class _Target:
         raise error
 
     async def confirm(self, count: int) -> None:
-        """Wait until the ``count`` letters since the last call are confirmed."""
+        """Wait until the ``count`` dead letters since the last call are confirmed."""
         await self._writer.flush()
         confirmed = self._writer.produced.records - self._confirmed
         self._confirmed += confirmed

@@ -1,8 +1,9 @@
 """The state of a dataset's replays, folded from its log: the dead letters that are marked, and those in hand.
 
-A command records an intent before it sends letters, and marks them afterwards. Where two intents name the same letter,
-the earlier one counts and the later one is void as a whole: the order of the log decides, so each reader comes to the
-same result. An intent is over when an entry closes it; an intent that closes another one takes its letters over.
+A command records an intent before it sends dead letters, and marks them afterwards. Where two intents name the same
+letter, the earlier one counts and the later one is void as a whole: the order of the log decides, so each reader comes
+to the same result. An intent is over when an entry closes it; an intent that closes another one takes its dead letters
+over.
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,13 +30,13 @@ class Intent:
 
 
 class DeadLetterRanges:
-    """A set of letters: by log entry the disjoint ranges of their numbers, in order, and no two of them adjacent."""
+    """A set of dead letters: by log entry disjoint ranges of their numbers, in order, no two of them adjacent."""
 
     def __init__(self) -> None:
         self._of: dict[int, list[tuple[int, int]]] = {}
 
     def add(self, ranges: Iterable[Replayed]) -> None:
-        """Add letters, of which some may be there."""
+        """Add dead letters, of which some may be there."""
         for entry, first, last in ranges:
             known = self._of.setdefault(entry, [])
             begin, end = _within(known, first - 1, last + 1)
@@ -44,7 +45,7 @@ class DeadLetterRanges:
             known[begin:end] = [(min(low, first), max(high, last))]
 
     def remove(self, ranges: Iterable[Replayed]) -> None:
-        """Remove letters, of which some may be missing."""
+        """Remove dead letters, of which some may be missing."""
         for entry, first, last in ranges:
             known = self._of.get(entry, [])
             begin, end = _within(known, first, last)
@@ -53,7 +54,7 @@ class DeadLetterRanges:
                 known[begin:end] = [part for part in parts if part[0] <= part[1]]
 
     def meets(self, entry: int, first: int, last: int) -> bool:
-        """Return True if one of the letters of a range is there."""
+        """Return True if one of the dead letters of a range is there."""
         begin, end = _within(self._of.get(entry, []), first, last)
         return begin < end
 
@@ -92,7 +93,7 @@ class Replays:
         self._marked.add(entry.replayed)
         intent = entry.replaying
         if intent is None or (entry.closes and over is None):
-            return  # another one has taken the letters over before
+            return  # another one has taken the dead letters over before
         if not any(ranges.meets(*each) for each in intent.dead_letters for ranges in (self._marked, self._held)):
             self._held.add(intent.dead_letters)
             self.open[self._number] = Intent(self._number, entry.writer, intent)
@@ -106,6 +107,6 @@ class Replays:
         return self._held.meets(entry, number, number)
 
     def unmarked(self, intent: Intent) -> Iterator[tuple[int, int]]:
-        """Yield entry and number of the letters of an intent that have no mark."""
+        """Yield entry and number of the dead letters of an intent that have no mark."""
         for entry, first, last in intent.facts.dead_letters:
             yield from ((entry, number) for number in range(first, last + 1) if not self.is_marked(entry, number))

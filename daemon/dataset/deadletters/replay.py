@@ -58,7 +58,7 @@ class Replay:
         return self._writer.name
 
     def dead_letters(self, reason: str | None = None) -> Iterator[KeptDeadLetter]:
-        """Yield the letters that are not marked, those with one reason if it is given."""
+        """Yield the dead letters that are not marked, those with one reason if it is given."""
         for letter in dead_letters(self._path, self._medium):
             if not letter.replayed and reason in (None, letter.kind):
                 yield letter
@@ -69,7 +69,7 @@ class Replay:
         return [each for each in self._replays.open.values() if not lives(self._storage, each.writer)]
 
     def free(self, dead_letters: Iterable[KeptDeadLetter]) -> tuple[list[KeptDeadLetter], int]:
-        """Return those of the letters that are neither marked nor in hand, and the number of those in hand.
+        """Return those of the dead letters that are neither marked nor in hand, and the number of those in hand.
 
         Both are as of the last look at the log: another command may be faster.
         """
@@ -80,7 +80,7 @@ class Replay:
     def take(
         self, dead_letters: Iterable[KeptDeadLetter], url: str, topic: str, ends: Mapping[str, Any]
     ) -> Intent | None:
-        """Record durably that these letters, which are in their order, are about to be written to a topic.
+        """Record durably that these dead letters, which are in their order, are about to be written to a topic.
 
         ``ends`` is as in ``Replaying``. Returns None if another one was faster with some of them: none is in hand then,
         and ``free`` knows more.
@@ -99,17 +99,17 @@ class Replay:
         return next(own, None)
 
     def close(self, intent: Intent, written: Iterable[DeadLetterName]) -> None:
-        """Record durably that these letters of an intent, in their order, are in its topic, and free the others."""
+        """Record durably that these dead letters of an intent, in order, are in its topic, and free the others."""
         self._writer.note_replay(replayed=_ranges(written), closes=intent.number)
         self._replays.look()
 
     def unmarked(self, intent: Intent) -> list[DeadLetterName]:
-        """Return the letters of an intent that have no mark."""
+        """Return the dead letters of an intent that have no mark."""
         return list(self._replays.unmarked(intent))
 
 
 def _ranges(names: Iterable[DeadLetterName]) -> tuple[Replayed, ...]:
-    """Return letters, which are in their order, as ranges."""
+    """Return dead letters, which are in their order, as ranges."""
     ranges: list[Replayed] = []
     for entry, number in names:
         if ranges and ranges[-1].entry == entry and ranges[-1].last == number - 1:

@@ -53,7 +53,7 @@ def check_fit(
             check_chain(trial, span)
         trial.add(span)
     for log, floor in floors.items():
-        trial.settle(log, floor)
+        trial.raise_floor(log, floor)
 
 
 def entries_behind(storage: Storage, number: int, most: int) -> list[bytes]:

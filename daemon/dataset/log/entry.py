@@ -118,7 +118,7 @@ class Replaying:
 
     ``sender`` is the name under which they are sent, and ``ends`` are the ends of the topic's partitions before, as
     nested by ``fastwire.position.nest`` with positions as texts: it is read only by the command that needs it, because
-    the system of the topic may be unknown elsewhere. Empty if the letters cannot be found again in the topic.
+    the system of the topic may be unknown elsewhere. Empty if the dead letters cannot be found again in the topic.
     """
 
     url: str
@@ -233,7 +233,7 @@ class LogEntry:
         for span in self.spans:
             coverage.add(span)
         for log, floor in self.floors:
-            coverage.settle(log, floor)
+            coverage.raise_floor(log, floor)
 
     def encode(self) -> bytes:
         """Return the content of the entry's file, without empty fields."""

@@ -238,7 +238,7 @@ class _Verification:
             if log in self._broken:
                 continue
             try:
-                state.coverage.settle(log, floor)
+                state.coverage.raise_floor(log, floor)
             except ValueError as exc:
                 self._problem("damaged", name, str(exc).removeprefix(f"{name} "))
         given = sum(span.rows for span in entry.spans)

@@ -228,7 +228,7 @@ def _trouble(table: Table, owner: str) -> str:
     if TableProperties.DEFAULT_NAME_MAPPING not in properties:
         return f"it lacks the property {TableProperties.DEFAULT_NAME_MAPPING}, without which the files have no columns"
     if not properties.get(UPTO, "").isdecimal():
-        return f"its property {UPTO} is gone or no number, so nobody knows which files it has"
+        return f"its property {UPTO} is gone or no number, so it is unknown which files it has"
     return ""
 
 

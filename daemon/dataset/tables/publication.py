@@ -1,7 +1,7 @@
 """Publishes the files of log entries in a table: they become visible by a commit of the table.
 
-The table notes in the same commit up to which log entry its files are those of the dataset. So whoever finds an entry
-looks at the table first, and adds what it lacks: each file once, after a crash, and by any number of writers (R1).
+The table notes in the same commit up to which log entry its files are those of the dataset. So a writer that finds an
+entry looks at the table first, and adds what it lacks: each file once, after a crash, by any number of writers (R1).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -44,7 +44,7 @@ class BatchCounts:
     """
 
     rows_out: int = 0
-    bad: int = 0
+    dead_letters: int = 0
     files: int = 0
     nbytes: int = 0
     newest_us: int | None = None
@@ -343,7 +343,7 @@ class _Written:
     def counts(self) -> BatchCounts:
         return BatchCounts(
             rows_out=sum(file.rows for file in self.good),
-            bad=self.bad_rows,
+            dead_letters=self.bad_rows,
             files=len(self.good),
             nbytes=sum(file.nbytes for file in self.good),
             newest_us=self.newest_us,

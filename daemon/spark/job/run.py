@@ -240,15 +240,20 @@ class RunningJob:
 
 
 def figures(progress: Any, counts: BatchCounts, stateful: bool, now: float) -> dict[str, Any]:
-    """Return the figures of a batch: rows in, out, bad, duplicate and late.
+    """Return the figures of a batch: rows in, out, duplicate and late, and dead letters.
 
     ``lag_seconds`` is the age of its newest record, ``behind`` the number of partitions with records after it, and
     ``records_behind`` that of those records, where a system numbers them.
     """
     # Spark counts files where tasks read them. Only what has a state drops rows between input and output.
-    rows_in = progress["numInputRows"] if stateful else counts.rows_out + counts.bad
+    rows_in = progress["numInputRows"] if stateful else counts.rows_out + counts.dead_letters
     fields: dict[str, Any] = {"batch": progress["batchId"], "rows_in": rows_in}
-    fields |= {"rows_out": counts.rows_out, "bad": counts.bad, "files": counts.files, "bytes": counts.nbytes}
+    fields |= {
+        "rows_out": counts.rows_out,
+        "dead_letters": counts.dead_letters,
+        "files": counts.files,
+        "bytes": counts.nbytes,
+    }
     operators = progress["stateOperators"]
     fields["late"] = sum(each["numRowsDroppedByWatermark"] for each in operators)
     fields["duplicates"] = sum(dict(each["customMetrics"]).get("numDroppedDuplicateRows", 0) for each in operators)

@@ -33,13 +33,13 @@ def standing_of(coverage: Coverage, planned: Planned, *, lags: bool = False) -> 
             known.setdefault((log.topic, log.partition), []).append(log)
     if not full or not known or all(_is_before(coverage, span) for span in full):
         return Standing("unknown")
-    landed = [span for span in full if not coverage.cut(span)]
+    landed = [span for span in full if not coverage.uncovered(span)]
     if len(landed) == len(full):
         return Standing("all")
     if planned.files:
         if not known.keys() & {(span.log.topic, span.log.partition) for span in full}:
             return Standing("some", _elsewhere(known, full[0]))
-        names = {name for name, span in planned.files.items() if not coverage.cut(span)}
+        names = {name for name, span in planned.files.items() if not coverage.uncovered(span)}
         return Standing("some" if names else "none", "", frozenset(names))
     for span in full:
         logs = known.get((span.log.topic, span.log.partition), [])

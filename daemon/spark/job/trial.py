@@ -19,7 +19,7 @@ class Trial:
     """The result for ``rows`` rows; ``columns`` are those of the table as (name, type)."""
 
     rows: int
-    bad: int
+    dead_letters: int
     reasons: Sequence[tuple[str, int]]
     columns: Sequence[tuple[str, str]]
 
@@ -37,7 +37,7 @@ def try_job(session: Any, name: str, job: SparkConfig, rows: int) -> Trial:
     bad = [(row[REASON], row["count"]) for row in counted if row[REASON] is not None]
     return Trial(
         rows=sum(row["count"] for row in counted),
-        bad=sum(count for _, count in bad),
+        dead_letters=sum(count for _, count in bad),
         reasons=bad[:_MOST_REASONS],
         columns=[(field.name, field.dataType.simpleString()) for field in plan.table],
     )

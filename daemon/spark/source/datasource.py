@@ -83,7 +83,7 @@ class _Reader:
         self._parsed: Options | None = None
         self._open: Broker | None = None
         self._said: set[str] = set()
-        self._options  # noqa: B018 - whoever wants what cannot be must hear of it here, where Spark tells the user
+        self._options  # noqa: B018 - wrong options are refused here, where Spark shows the error to the user
 
     def __getstate__(self) -> dict[str, Any]:
         """Travels without what was made on the way."""

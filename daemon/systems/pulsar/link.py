@@ -197,8 +197,8 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
             connection.permits_granted,
             connection.acks_sent,
             connection.acks_confirmed,
-            scanner.cut_landed,
-            scanner.cut_staged,
+            scanner.landed_again,
+            scanner.staged_again,
             scanner.redelivered,
         )
 

@@ -308,7 +308,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
         # Sampled by the timer and not at a check, which comes right after a read, when room is scarcest.
         if full := max((link.transport.take_full_ns() for link in links), default=0):
-            self._spent_ns["room"] += full
+            self._spent_ns["back_pressure"] += full
         elif self.holding:
             self._spent_ns["permits"] += int(TICK_S * 1e9)
         if self._resolving or self.level is Level.FINISH:

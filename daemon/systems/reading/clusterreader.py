@@ -193,7 +193,7 @@ class ClusterReader:
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         """Do nothing: nothing is acknowledged."""
 
-    def on_settled(self, index: int, floor: Position) -> None:
+    def on_floor(self, index: int, floor: Position) -> None:
         """Do nothing: no state is kept."""
 
     def on_unconfirmed(self, reason: str) -> None:

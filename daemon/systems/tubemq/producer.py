@@ -204,7 +204,7 @@ class _Part(Part[Outbox]):
                 self._send(*found)
             self._moved()
             self._woken.clear()
-            # A partition that rests, or a Broker that is away, wakes nobody.
+            # A partition that rests, or a Broker that is away, wakes no caller.
             await wait_for_set(self._woken, None if self.machine.deadline is None else AGAIN_S)
 
     def _connect(self) -> None:

@@ -174,10 +174,10 @@ class MemorySink:
         """See ``LoggedSink.create_dataset``."""
         self.log.commits += 1
 
-    def settle(self, floors: Mapping[Log, Position]) -> None:
-        """See ``LoggedSink.settle``."""
+    def raise_floors(self, floors: Mapping[Log, Position]) -> None:
+        """See ``LoggedSink.raise_floors``."""
         for log, floor in floors.items():
-            self.log.coverage.settle(log, floor)
+            self.log.coverage.raise_floor(log, floor)
 
     def interrupt(self) -> None:
         """See ``LoggedSink.interrupt``."""

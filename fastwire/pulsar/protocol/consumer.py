@@ -60,8 +60,8 @@ class Slots(Protocol):
     def set_due(self, consumer_id: int, debited: int) -> None:
         """Report the consumer once ``debited`` permits have been used."""
 
-    def take_cut_landed(self, consumer_id: int) -> Sequence[Run]:
-        """Return durable entries that were delivered again."""
+    def take_landed_again(self, consumer_id: int) -> Sequence[Run]:
+        """Return landed entries that were delivered again."""
 
 
 class Phase(Enum):
@@ -134,9 +134,9 @@ class Acks:
     __slots__ = (
         "_confirmed",
         "_cumulative",
-        "_durable",
         "_elements",
         "_ids",
+        "_landed",
         "_receipts",
         "_runs",
         "_sent",
@@ -146,7 +146,7 @@ class Acks:
 
     def __init__(self, group_s: float = ACK_GROUP_S) -> None:
         self.group_s = group_s
-        self._durable: Position | None = None  # the highest durable position
+        self._landed: Position | None = None  # the highest landed position
         self._cumulative: Position | None = None  # the highest that is not sent yet
         self._sent: Position | None = None  # the highest that was sent
         self._confirmed: Position | None = None  # the highest that the broker has confirmed
@@ -157,9 +157,9 @@ class Acks:
         self._since: float | None = None  # time of the oldest unsent ack
 
     def cumulative(self, position: Position, now: float) -> None:
-        """Record that everything up to ``position`` is durable."""
-        if self._durable is None or position > self._durable:
-            self._durable = position
+        """Record that everything up to ``position`` has landed."""
+        if self._landed is None or position > self._landed:
+            self._landed = position
         for mark in (self._confirmed, self._sent, self._cumulative):
             if mark is not None and position <= mark:
                 return
@@ -167,7 +167,7 @@ class Acks:
         self._begin(now)
 
     def individual(self, runs: Iterable[Run], now: float) -> None:
-        """Record that these whole entries are durable."""
+        """Record that these whole entries have landed."""
         for run in runs:
             self._runs.append(run)
             self._ids += run[2] - run[1] + 1
@@ -183,14 +183,14 @@ class Acks:
         self._begin(now)
 
     def again(self, now: float) -> None:
-        """Send the cumulative ack again: the broker has redelivered durable entries, so an ack was lost or its cursor
+        """Send the cumulative ack again: the broker has redelivered landed entries, so an ack was lost or its cursor
         moved back.
 
-        The position sent is the durable one, because the broker's cursor may have advanced in the meantime.
+        The position sent is the landed one, because the broker's cursor may have advanced in the meantime.
         """
         self._confirmed = self._sent = None
         self._receipts.clear()
-        self._cumulative = self._durable
+        self._cumulative = self._landed
         if self._cumulative is not None:
             self._begin(now)
 
@@ -271,7 +271,7 @@ class Acks:
 
     def forget(self) -> None:
         """Forget all acks, because a seek has moved the cursor."""
-        self._durable = self._cumulative = self._sent = self._confirmed = self._since = None
+        self._landed = self._cumulative = self._sent = self._confirmed = self._since = None
         self._receipts.clear()
         self._elements.clear()
         self._runs, self._ids = [], 0
@@ -416,14 +416,14 @@ class ConsumerMachine:
     # --- acks
 
     def landed(self, position: Position | None, runs: Iterable[Run], now: float) -> None:
-        """Queue acks of durable entries: all up to ``position`` (ordered types), or ``runs`` (Shared, Key_Shared)."""
+        """Queue acks of landed entries: all up to ``position`` (ordered types), or ``runs`` (Shared, Key_Shared)."""
         if position is not None and position.b >= 0:
             self.acks.cumulative(position, now)
         self.acks.individual(runs, now)
 
     def acknowledge_again(self, now: float) -> Sequence[Run]:
-        """Acknowledge durable entries that were delivered again; return them."""
-        runs = self._slots.take_cut_landed(self.consumer_id)
+        """Acknowledge landed entries that were delivered again; return them."""
+        runs = self._slots.take_landed_again(self.consumer_id)
         if runs and self.ordered:
             self.acks.again(now)
         elif runs:
@@ -464,7 +464,7 @@ class ConsumerMachine:
         anyway.
 
         For an ordered subscription type the broker resends all unacknowledged entries. Frames sent before are dropped
-        by their epoch, and the slot table cuts entries that were not released. Pending acks are sent first.
+        by their epoch, and the slot table drops entries that were not released. Pending acks are sent first.
         """
         connection = self.connection
         if self.phase is not Phase.READY or connection is None:

@@ -91,8 +91,8 @@ cdef class Scanner(ChunkScanner):
     cdef ColdEntry finishing     # the argument of the current ``finish``
     cdef uint64_t[ACK_SET_WORDS] ack_set
     cdef readonly int64_t entries
-    cdef readonly int64_t cut_landed
-    cdef readonly int64_t cut_staged
+    cdef readonly int64_t landed_again
+    cdef readonly int64_t staged_again
     cdef readonly int64_t dropped_frames
     cdef readonly int64_t redelivered
     cdef readonly int64_t unknown_commands
@@ -291,11 +291,11 @@ cdef class Scanner(ChunkScanner):
         if state != 0:
             self.debit(slot, head, permits)
             if state == LANDED:
-                self.cut_landed += 1
-                if runs_add(&slot.cut, head.ledger, head.entry, head.entry, True):
+                self.landed_again += 1
+                if runs_add(&slot.landed_again, head.ledger, head.entry, head.entry, True):
                     raise MemoryError()
             else:
-                self.cut_staged += 1
+                self.staged_again += 1
                 if slot_again(slot, head.ledger, head.entry):
                     raise MemoryError()
             return GO_ON

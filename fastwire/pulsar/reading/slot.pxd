@@ -41,11 +41,11 @@ cdef struct Slot:
     int64_t until_ledger         # end of a bounded run: no later entry is taken; the largest numbers = none
     int64_t until_entry
     bint ended                   # a later entry has come
-    int64_t landed_ledger        # ordered: everything up to here is durable
+    int64_t landed_ledger        # ordered: everything up to here has landed
     int64_t landed_entry
     int64_t staged_ledger        # ordered: everything up to here was received
     int64_t staged_entry
-    int64_t last_ledger          # the last entry seen, cut or not
+    int64_t last_ledger          # the last entry seen, also a duplicate
     int64_t last_entry
     int64_t largest              # bytes of the largest recent entry
     int64_t most_redeliveries    # entries with more redeliveries are not decoded; -1 = no limit
@@ -59,7 +59,7 @@ cdef struct Slot:
     Stretch* ahead               # landed positions beyond held chunks, in order
     int64_t ahead_count
     Runs entries                 # shared: received and landed ones
-    Runs cut                     # landed entries that came again
+    Runs landed_again            # landed entries that came again
     int64_t open_ledger          # ordered: received up to the staged position without a gap; -1 = nothing
     int64_t open_first
     Runs came                    # ordered: received above the floor before that, the newest runs of it

@@ -1,4 +1,4 @@
-"""Consumer slots: per consumer, the received and the durable entries, and the permits that the broker has debited.
+"""Consumer slots: per consumer, the received and the landed entries, and the permits that the broker has debited.
 
 All connections of a pipeline share this C array, indexed by consumer id. The scanner uses it for every entry; Python
 looks at the slots that were touched after each read.
@@ -260,7 +260,7 @@ cdef class SlotTable(LogTable):
         cdef int64_t i
         for i in range(self.capacity):
             runs_drop(&self.slots[i].entries)
-            runs_drop(&self.slots[i].cut)
+            runs_drop(&self.slots[i].landed_again)
             runs_drop(&self.slots[i].came)
             runs_drop(&self.slots[i].late)
             free(self.slots[i].ahead)
@@ -315,7 +315,7 @@ cdef class SlotTable(LogTable):
         """Forget the consumer; its id may be added again."""
         cdef Slot* s = self.get(consumer_id)
         runs_drop(&s.entries)
-        runs_drop(&s.cut)
+        runs_drop(&s.landed_again)
         runs_drop(&s.came)
         runs_drop(&s.late)
         free(s.ahead)
@@ -337,7 +337,7 @@ cdef class SlotTable(LogTable):
         self.get(consumer_id).connection = 0
 
     def set_landed(self, int64_t consumer_id, position):
-        """Raise the durable floor to ``position``: entries up to it are cut when they are delivered again."""
+        """Raise the floor to ``position``: entries up to it have landed, and are dropped when they come again."""
         cdef Slot* s = self.get(consumer_id)
         cdef int64_t ledger = position.a
         cdef int64_t entry = position.b
@@ -366,7 +366,7 @@ cdef class SlotTable(LogTable):
         return bool(self.get(consumer_id).ended)
 
     def set_ahead(self, int64_t consumer_id, intervals):
-        """Replace the durable intervals (after, up to) above the floor; they must be in order."""
+        """Replace the landed intervals (after, up to) above the floor; they must be in order."""
         cdef Slot* s = self.get(consumer_id)
         cdef int64_t i
         cdef Stretch* grown
@@ -382,7 +382,7 @@ cdef class SlotTable(LogTable):
         s.ahead_count = len(intervals)
 
     def set_landed_runs(self, int64_t consumer_id, runs):
-        """Shared: record that the entries of ``runs`` (ledger, first, last) are durable."""
+        """Shared: record that the entries of ``runs`` (ledger, first, last) have landed."""
         cdef Slot* s = self.get(consumer_id)
         for ledger, first, last in runs:
             if first > last:
@@ -398,7 +398,7 @@ cdef class SlotTable(LogTable):
                 raise MemoryError()
 
     def staged_of(self, int64_t consumer_id, runs):
-        """Shared: return the parts of ``runs`` (ledger, first, last) that were received and are not durable."""
+        """Shared: return the parts of ``runs`` (ledger, first, last) that were received and have not landed."""
         cdef Slot* s = self.get(consumer_id)
         cdef Run* run
         cdef int64_t at, ledger, first, last
@@ -441,7 +441,7 @@ cdef class SlotTable(LogTable):
         self.get(consumer_id).most_redeliveries = most
 
     def void_staged(self, int64_t consumer_id):
-        """Forget received entries that are not durable: the open files were discarded, so they are new again."""
+        """Forget received entries that have not landed: the open files were discarded, so they are new again."""
         cdef Slot* s = self.get(consumer_id)
         cdef int64_t at = 0
         s.staged_ledger = s.landed_ledger
@@ -481,7 +481,7 @@ cdef class SlotTable(LogTable):
         return due
 
     def last_position(self, int64_t consumer_id):
-        """Return the last received entry, cut or not; (-1, -1) before the first."""
+        """Return the last received entry, also a duplicate; (-1, -1) before the first."""
         cdef Slot* s = self.get(consumer_id)
         return Position(s.last_ledger, s.last_entry)
 
@@ -508,10 +508,10 @@ cdef class SlotTable(LogTable):
             self.slots[<int64_t>consumer_id].dirty = False
         return dirty
 
-    def take_cut_landed(self, int64_t consumer_id):
-        """Return durable entries that came again and need another ack, as (ledger, first, last)."""
-        return taken(&self.get(consumer_id).cut)
+    def take_landed_again(self, int64_t consumer_id):
+        """Return landed entries that came again and need another ack, as (ledger, first, last)."""
+        return taken(&self.get(consumer_id).landed_again)
 
     def take_late(self, int64_t consumer_id):
-        """Ordered: return entries that first came after later ones, as (ledger, first, last). They are cut."""
+        """Ordered: return entries that first came after later ones, as (ledger, first, last). They are dropped."""
         return taken(&self.get(consumer_id).late)

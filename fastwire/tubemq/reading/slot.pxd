@@ -10,7 +10,7 @@ cdef struct Slot:
     int64_t base                 # the position: where a GET began,
     int64_t taken                # and the messages taken since
     bint fresh                   # no GET since ``attach`` that may have moved the broker's position
-    bint exact                   # the next GET begins at ``least``, unless somebody moves the broker's position
+    bint exact                   # the next GET begins at ``least``, unless an operator moves the broker's position
     int64_t last                 # where the last GET began
     int64_t least                # the next GET does not begin before
     int64_t widest               # bytes of the index that a GET was seen to pass over, at least; -1: none was seen

@@ -35,7 +35,7 @@ class Chunk:
     """Records as the columns of a chunk."""
 
     rows = 1
-    dead_letter_counts = ()
+    dead_letters = ()
 
     def __init__(self, puts: list[Put]) -> None:
         rows = [[{"key": name, "value": str(value).encode()} for name, value in put.properties] or None for put in puts]

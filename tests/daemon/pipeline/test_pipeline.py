@@ -532,7 +532,7 @@ async def test_the_queue_is_bounded() -> None:
 async def test_settled_floors_reach_the_sink() -> None:
     bed = Bed()
     await bed.running()
-    bed.source.events.on_settled(0, Position(1, 5))
+    bed.source.events.on_floor(0, Position(1, 5))
     await bed.until(lambda: "settle 1" in bed.notes)
     await bed.end()
 

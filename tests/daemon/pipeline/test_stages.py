@@ -28,18 +28,18 @@ def test_nothing_is_said_before_the_first_record() -> None:
 @pytest.mark.parametrize(
     ("times", "limit"),
     [
-        ({"room": 5, "encode": 8, "write": 1, "decode": 3}, "encode"),
-        ({"room": 5, "encode": 2, "write": 7}, "write"),
-        ({"room": 5, "fsync": 4, "encode": 2}, "fsync"),
-        ({"room": 5, "sink": 9}, "sink"),
-        ({"room": 5, "encode": 2}, "processor"),
+        ({"back_pressure": 5, "encode": 8, "write": 1, "decode": 3}, "encode"),
+        ({"back_pressure": 5, "encode": 2, "write": 7}, "write"),
+        ({"back_pressure": 5, "fsync": 4, "encode": 2}, "fsync"),
+        ({"back_pressure": 5, "sink": 9}, "sink"),
+        ({"back_pressure": 5, "encode": 2}, "processor"),
         ({"permits": 5, "encode": 9}, "permits"),
         ({"decode": 5, "receive": 4}, "decode"),
         ({"receive": 6, "decompress": 3}, "receive"),
         ({"decompress": 9}, "decompress"),
         ({"scan": 9}, "scan"),
         ({"decode": 5, "encode": 9}, "broker"),  # nobody waits for the encoder
-        ({"room": 1, "encode": 9}, "broker"),
+        ({"back_pressure": 1, "encode": 9}, "broker"),
     ],
 )
 def test_the_stage_that_limits_is_named_with_what_helps(times: dict[str, int], limit: str) -> None:

@@ -356,7 +356,7 @@ def test_positions_that_are_no_entry_are_not_acknowledged() -> None:
         (pb.CommandSubscribe.Shared, pb.CommandAck.Individual),
     ],
 )
-def test_cut_landed_entries_are_acknowledged_again(kind: Any, ack_type: Any) -> None:
+def test_landed_entries_delivered_again_are_acknowledged_again(kind: Any, ack_type: Any) -> None:
     wire, consumer = make(kind)
     if not consumer.ordered:
         wire.slots.remove(CONSUMER)

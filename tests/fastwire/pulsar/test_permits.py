@@ -129,7 +129,7 @@ def test_entries_that_come_again_cost_again(ordered: bool) -> None:
     slots.set_landed(CONSUMER, Position(12, 4))
     assert feed(to, frame).rows == []  # landed
     assert slots.debited(CONSUMER) == 15
-    assert (to.cut_staged, to.cut_landed) == (1, 1)
+    assert (to.staged_again, to.landed_again) == (1, 1)
     # Its batch was acknowledged in part meanwhile: fewer were debited.
     feed(to, message_frame(of(5), entry=4, ack_set=words({0, 3})))
     assert slots.debited(CONSUMER) == 17
@@ -279,7 +279,7 @@ def test_a_damaged_entry_that_has_landed_is_deduplicated_and_no_dead_letter() ->
     slots.set_landed(CONSUMER, Position(12, 5))
     seen = feed(to, message_frame(damage(of(5)), entry=5))
     assert (seen.rows, seen.dead_letters) == ([], [])
-    assert slots.take_cut_landed(CONSUMER) == [(12, 5, 5)]
+    assert slots.take_landed_again(CONSUMER) == [(12, 5, 5)]
 
 
 # --- the proposed message_permits

@@ -124,15 +124,15 @@ def test_ordered_landed_and_staged_entries_are_cut() -> None:
     seen = feed(to, frames([(1, 9), (2, 4), (2, 5), (2, 6), (2, 7)]))
     assert entries(seen.rows) == [(2, 6), (2, 7)]
     assert seen.spans == [Span(LOG, Position(2, 5), Position(2, 7), 4)]
-    assert slots.take_cut_landed(CONSUMER) == [(1, 9, 9), (2, 4, 5)]
-    assert slots.take_cut_landed(CONSUMER) == []
+    assert slots.take_landed_again(CONSUMER) == [(1, 9, 9), (2, 4, 5)]
+    assert slots.take_landed_again(CONSUMER) == []
     # A reconnect sends everything unacknowledged again: what is staged is cut and stays without an ack.
     slots.attach(CONSUMER, 1)
     seen = feed(to, frames([(2, 6), (2, 7), (2, 8)]))
     assert entries(seen.rows) == [(2, 8)]
     assert seen.spans == [Span(LOG, Position(2, 7), Position(2, 8), 2)]
-    assert slots.take_cut_landed(CONSUMER) == []
-    assert (to.cut_landed, to.cut_staged) == (3, 2)
+    assert slots.take_landed_again(CONSUMER) == []
+    assert (to.landed_again, to.staged_again) == (3, 2)
 
 
 def test_ordered_staged_entries_are_new_again_when_the_roll_is_void() -> None:
@@ -175,7 +175,7 @@ def test_landed_never_goes_back() -> None:
     slots.set_landed(CONSUMER, Position(5, 4))
     slots.set_landed(CONSUMER, Position(4, 9))
     assert entries(feed(to, frames([(5, 4), (5, 5), (5, 6)])).rows) == [(5, 6)]
-    assert slots.take_cut_landed(CONSUMER) == [(5, 4, 5)]
+    assert slots.take_landed_again(CONSUMER) == [(5, 4, 5)]
 
 
 def test_the_first_position_is_where_spans_begin() -> None:
@@ -241,7 +241,7 @@ def test_shared_landed_and_staged_entries_are_cut() -> None:
     assert slots.entry_runs(CONSUMER) == [(1, 0, 0, True), (1, 1, 1, False), (1, 4, 4, False), (1, 7, 9, True)]
     seen = feed(to, frames([(1, 0), (1, 1), (1, 2), (1, 8), (1, 7)]))
     assert entries(seen.rows) == [(1, 2)]
-    assert slots.take_cut_landed(CONSUMER) == [(1, 0, 0), (1, 7, 8)]
+    assert slots.take_landed_again(CONSUMER) == [(1, 0, 0), (1, 7, 8)]
     slots.set_landed(CONSUMER, Position(1, 4))
     assert slots.entry_runs(CONSUMER) == [(1, 7, 9, True)]
     assert feed(to, frames([(1, 3), (0, 99)])).rows == []
@@ -330,7 +330,7 @@ def test_shared_runs_are_a_set_of_entries(steps: list[tuple[str, object]]) -> No
         assert {e: landed for e, landed in held.items() if e > model.floor} == {
             e: landed for e, landed in model.held.items() if e > model.floor
         }
-    cut = {(ledger, entry) for ledger, a, b in slots.take_cut_landed(CONSUMER) for entry in range(a, b + 1)}
+    cut = {(ledger, entry) for ledger, a, b in slots.take_landed_again(CONSUMER) for entry in range(a, b + 1)}
     assert cut == model.cut
 
 

@@ -121,7 +121,7 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
             error = BrokerError(code, f"group {group}, {topic} partition {number}")
             if code in _TAKEN:
                 raise GroupTakenError(f"others are in the group, who commit for themselves ({error})")
-            if code != Code.UNKNOWN_TOPIC_OR_PARTITION:  # of what is gone nobody has to know any more
+            if code != Code.UNKNOWN_TOPIC_OR_PARTITION:  # a topic that is gone needs no commit
                 raise error
         self._committed |= {partition: at.a for partition, at in positions.items()}
 

@@ -58,8 +58,8 @@ def place_of(batch: pa.RecordBatch) -> Callable[[int], Position]:
 class Entries(Attached):
     """A reader of the entries after ``start``; use it as a context.
 
-    ``start`` itself comes, too, and is cut; ``met_start`` tells whether it did. Entries that cannot be decoded are put
-    aside, unless ``reject`` deals with them: its exceptions end the reading.
+    ``start`` itself comes, too, and is dropped; ``met_start`` tells whether it did. Entries that cannot be decoded are
+    put aside, unless ``reject`` deals with them: its exceptions end the reading.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Entries(Attached):
             return False
         self.first = before == NOTHING
         if self.first:
-            runs = self._cluster.slots.take_cut_landed(self.consumer_id)
+            runs = self._cluster.slots.take_landed_again(self.consumer_id)
             self.met_start = any(
                 ledger == self._start.a and first <= self._start.b <= last for ledger, first, last in runs
             )

@@ -1,6 +1,6 @@
 """Consumer group of the source: committed offsets, for monitoring, and the assignment of partitions.
 
-Offsets follow the durable records. They only inform people and tools: the dataset knows what has landed.
+Offsets follow the landed records. They only inform people and tools: the dataset knows what has landed.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Group:
         self._settings = settings
         self._cluster = cluster
         # By partition, not by its place: an offset is one of this incarnation of the topic.
-        self._durable: dict[Partition, Position] = {}  # until it is committed
+        self._landed: dict[Partition, Position] = {}  # until it is committed
         self._confirmed: dict[Partition, Position] = {}  # committed at the broker
         # Ends of what had landed at the start; the group's committed offset may be higher or lower.
         self._unchecked: dict[Partition, Position] = {}
@@ -91,7 +91,7 @@ class Group:
             await self._wake.wait()
             self._wake.clear()
             try:
-                if self._durable:
+                if self._landed:
                     await self._commit()
             except FastwireError as exc:
                 self._error = str(exc)
@@ -114,32 +114,32 @@ class Group:
     def gone(self, partitions: Iterable[Partition]) -> None:
         """Forget the offsets of partitions whose topics were deleted."""
         for partition in partitions:
-            self._durable.pop(partition, None)
+            self._landed.pop(partition, None)
 
     def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
-        """Note that ``partitions`` are read from now on; commit durable offsets that the group lacks."""
+        """Note that ``partitions`` are read from now on; commit landed offsets that the group lacks."""
         for partition in partitions:
             self._confirmed.pop(partition, None)
             at, known = coverage.end(partition.log), partition.committed
             if at is not None and (known is None or known.a < at.a):
-                self._durable[partition] = at
+                self._landed[partition] = at
                 if known is None:
                     self._unchecked[partition] = partition.landed or at
                 self._wake.set()
 
     def void(self) -> None:
-        """Note that records that were not durable are discarded."""
+        """Note that records that have not landed are discarded."""
 
     def landed(self, coverage: Coverage) -> None:
-        """Note that ``coverage`` is durable."""
+        """Note that ``coverage`` has landed."""
         for partition in self._reader.partitions:
             deleted = partition.stage in (Stage.REPLACED, Stage.GONE)
             if not partition.was_granted or deleted or not self._commits(partition):
                 continue
             at = coverage.end(partition.log)
             if at is not None and self._confirmed.get(partition, partition.committed) != at:
-                self._durable[partition] = at
-        if self._durable:
+                self._landed[partition] = at
+        if self._landed:
             self._wake.set()
 
     async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
@@ -172,7 +172,7 @@ class Group:
 
     async def leave(self) -> None:
         """Commit the last offsets."""
-        if self._durable:
+        if self._landed:
             try:
                 await self._commit()
             except FastwireError as exc:
@@ -200,9 +200,9 @@ class Group:
     async def _commit(self) -> None:
         link = await self._coordinator()
         await self._lower(link)
-        if not self._durable:
+        if not self._landed:
             return
-        sent = dict(self._durable)
+        sent = dict(self._landed)
         offsets = {one.place: (at.a, at.b) for one, at in sent.items()}
         failed = await self._cluster.commit(link, self._settings.group, offsets, self._committing())
         for one, at in sent.items():
@@ -213,8 +213,8 @@ class Group:
             raise BrokerError(code, f"offset of {place[0]} partition {place[1]}")
 
     async def _lower(self, link: Link) -> None:
-        """Leave out the durable offsets that the group already has, where this is not checked yet."""
-        unchecked = self._unchecked.keys() & self._durable.keys()
+        """Leave out the landed offsets that the group already has, where this is not checked yet."""
+        unchecked = self._unchecked.keys() & self._landed.keys()
         if not unchecked:
             return
         known = await self._cluster.committed(link, self._settings.group, [one.place for one in unchecked])
@@ -222,14 +222,14 @@ class Group:
             began, (offset, _) = self._unchecked.pop(one), known.get(one.place, (-1, -1))
             if 0 <= offset < began.a:
                 self._tell_behind(one, offset, began)
-            at = self._durable.get(one)
+            at = self._landed.get(one)
             if at is not None and offset >= at.a:
                 self._done(one, at, confirmed=True)
 
     def _done(self, partition: Partition, at: Position, *, confirmed: bool) -> None:
         """Note that ``at`` is not to be committed any more; while that was on its way, the topic may have gone."""
-        if self._durable.get(partition) == at:
-            del self._durable[partition]
+        if self._landed.get(partition) == at:
+            del self._landed[partition]
             if confirmed:
                 self._confirmed[partition] = at
 

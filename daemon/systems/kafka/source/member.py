@@ -1,8 +1,8 @@
 """Group member: reads its assigned partitions, and commits before it releases them.
 
 One loop talks to the coordinator, on a connection of its own, so heartbeats wait neither for records nor for a sink.
-What could not be committed in time is read again by the next owner and cut by the dataset's coverage: exactly once
-rests on that, and not on the group.
+What could not be committed in time is read again by the next owner and deduplicated by the dataset's Coverage: exactly
+once rests on that, and not on the group.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class GroupMember(Group):
                 raise
             await self._obey(member, member.answered(step, answer, self._loop.time()))
             return member.may_commit and self._link is link
-        if self._durable and member.may_commit and now >= self._commit_at:
+        if self._landed and member.may_commit and now >= self._commit_at:
             self._commit_at = now + COMMIT_S
             await self._commit_or_tell()
         else:
@@ -164,7 +164,7 @@ class GroupMember(Group):
 
     def _next_look(self, member: Membership[Any], now: float) -> float:
         times = [float("inf")]
-        if self._durable and member.may_commit:
+        if self._landed and member.may_commit:
             times.append(self._commit_at)
         if member.releasing:
             times.append(self._release_by)
@@ -250,7 +250,7 @@ class GroupMember(Group):
         for partition in granted:
             at = self._reader.position(partition.index)
             if not patient:
-                self._durable.pop(partition, None)
+                self._landed.pop(partition, None)
             elif at is not None and partition.position(self._coverage).a < at.a:
                 self._releasing[partition] = at.a
         self._release_by = self._loop.time() + self._settings.membership.rebalance_timeout_s * RELEASE
@@ -264,12 +264,12 @@ class GroupMember(Group):
             self._releasing = {}
         await self._commit_or_tell()
         for partition in self._known(member, member.releasing):
-            self._durable.pop(partition, None)
+            self._landed.pop(partition, None)
         await self._obey(member, member.released())
 
     async def _commit_or_tell(self) -> None:
         """Commit if possible; the next owner finds in the dataset positions that the group does not know."""
-        if self._durable:
+        if self._landed:
             try:
                 await self._commit()
             except FastwireError as exc:
@@ -310,7 +310,7 @@ class GroupMember(Group):
         self._wake.set()
 
     def landed(self, coverage: Coverage) -> None:
-        """Note that ``coverage`` is durable."""
+        """Note that ``coverage`` has landed."""
         self._coverage = coverage
         super().landed(coverage)
         self._releasing = {one: at for one, at in self._releasing.items() if one.position(coverage).a < at}

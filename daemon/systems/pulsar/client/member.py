@@ -499,7 +499,7 @@ class Member(RoutedConsumer):
 
     def acknowledge_again(self) -> None:
         """Acknowledge again the entries that were redelivered because their ack was lost."""
-        runs = self._host.slots.take_cut_landed(self.number)
+        runs = self._host.slots.take_landed_again(self.number)
         if runs:
             self.consumer.acks.individual(runs, self._loop.time())
 

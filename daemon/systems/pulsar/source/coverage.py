@@ -1,4 +1,4 @@
-"""Coverage of a Pulsar consumer: entries to cut, entries to acknowledge, and entries that the broker has skipped."""
+"""Coverage of a Pulsar consumer: entries to drop, to acknowledge, and those that the broker has skipped."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -434,11 +434,11 @@ class Partition(StagedPartition, RoutedConsumer):
             return None, False
         began = self.cursor
         if isinstance(at, Position):
-            # The entry itself is redelivered and cut. An entry that retention has deleted meanwhile cannot come.
+            # The entry itself is redelivered and dropped. An entry that retention has deleted meanwhile cannot come.
             began = at if began is None else max(at, began)
         elif at == "latest" and began is None:
             began = self.last
-        # Without a reported cursor nothing is cut: only entries behind the seek arrive.
+        # Without a reported cursor nothing is dropped as a duplicate: only entries behind the seek arrive.
         return (PULSAR_EARLIEST if began is None else began), False
 
     async def _seek(self, at: StartAt) -> bool:
@@ -512,7 +512,7 @@ class Partition(StagedPartition, RoutedConsumer):
             self.link.give_up(torn)
 
     def landed(self, coverage: Coverage) -> Landed | None:
-        """Cut and acknowledge entries in ``coverage``, which are durable."""
+        """Drop and acknowledge the entries of ``coverage``, which have landed, when they come again."""
         landed = self._landed(coverage)
         if landed is None:
             return None

@@ -159,7 +159,7 @@ class Watch:
                 cursor = self._floor(partition, coverage, cursor)
             if cursor is not None and cursor.b >= 0:
                 self._source.slots.set_landed(partition.consumer.consumer_id, cursor)
-                self._source.events.on_settled(partition.index, cursor)
+                self._source.events.on_floor(partition.index, cursor)
         except FastwireError as exc:
             log.debug("cannot ask what is settled", topic=str(partition.log), error=str(exc))
         finally:
@@ -168,7 +168,7 @@ class Watch:
     def _floor(self, partition: Partition, coverage: Coverage, cursor: Position) -> Position:
         """Return the position up to which ``cursor`` settles a shared log; skipped entries are kept, up to a limit.
 
-        Whoever sets the cursor back wants what was skipped to land.
+        An operator who sets the cursor back wants what was skipped to land.
         """
         skipped = skipped_holes(coverage, partition.log, cursor)
         self._kept[partition.index] = len(skipped)

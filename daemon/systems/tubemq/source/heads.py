@@ -47,8 +47,8 @@ class Heads:
     async def find(self, present: frozenset[str]) -> Mapping[int, Position]:
         """Return the ends, once this member has all partitions that are ``present``, by their keys.
 
-        Other members may have some, and nobody tells whether they live: the Master gives those of the dead to this one
-        after a while. When none has come for ``UNASSIGNED_S``, the others are taken to be alive.
+        Other members may have some, and no answer says whether they live: the Master gives those of the dead to this
+        one after a while. When none has come for ``UNASSIGNED_S``, the others are taken to be alive.
         """
         missing, since = self._missing(present), self._clock()
         while missing and (left := since + UNASSIGNED_S - self._clock()) > 0:

@@ -240,11 +240,11 @@ async def test_where_the_time_went() -> None:
         pipe.room = False
         broker.append("t", batches(200, 1))
         await pipe.got(2010)
-        await until(lambda: "room" in pipe.source.stage_ns, "that we wait for room")
+        await until(lambda: "back_pressure" in pipe.source.stage_ns, "that we wait for room")
         pipe.source.resume()
         pipe.source.on_budget(Level.HOLD)
         await until(lambda: "permits" in pipe.source.stage_ns, "that we wait for memory")
-        assert set(pipe.source.stage_ns) == {"receive", "scan", "decompress", "decode", "room", "permits"}
+        assert set(pipe.source.stage_ns) == {"receive", "scan", "decompress", "decode", "back_pressure", "permits"}
         assert min(pipe.source.stage_ns.values()) > 0
 
 
