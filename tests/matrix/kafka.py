@@ -81,7 +81,7 @@ ROWS = [
         "refusals in the broker's words, without the secret",
         {
             "D": "daemon/systems/kafka/source/test_logins"
-            "::test_a_refused_login_ends_it_and_is_told_in_the_brokers_words"
+            "::test_a_refused_login_is_told_in_the_brokers_words_and_tried_again"
             " daemon/systems/kafka/source/test_logins::test_a_mechanism_that_is_not_offered",
             "G": "fastwire/kafka/test_connection::test_a_refused_login_says_what_the_broker_says_and_no_secret",
             "R": "real/test_kafka_credentials::test_a_wrong_password"

@@ -71,6 +71,16 @@ class AnyPipe:
         self._tasks: set[asyncio.Task[None]] = set()
         self.pool = pool or Pool(1 << 28)
 
+    async def waits_for(self, text: str) -> None:
+        """Start, until the source says that it waits because of ``text``; then close."""
+        starting = asyncio.ensure_future(self.start())
+        await until(lambda: text in self.source.unreachable_because, text, lambda: self.source.unreachable_because)
+        assert self.source.unreachable_since is not None
+        assert not starting.done()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await self.close()
+
     # --- SourceEvents
 
     def on_chunk(self, chunk: Chunk) -> bool:

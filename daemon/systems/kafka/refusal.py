@@ -2,12 +2,12 @@
 
 from fastwire.errors import FastwireError, UnsupportedError
 from fastwire.kafka.format.error import BrokerError, Code
-from fastwire.kafka.protocol.sasl import SaslError
+from fastwire.kafka.protocol.sasl import LoginRefusedError, SaslError
 
 from ...net.auth import AuthError
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["ends_reading", "explained", "is_for_good", "may_be_taken_back"]
+__all__ = ["ends_reading", "explained", "is_for_good", "is_of_login", "may_be_taken_back"]
 
 _PERMISSIONS = frozenset(
     {
@@ -75,6 +75,12 @@ def is_for_good(error: FastwireError) -> bool:
     if isinstance(error, BrokerError):
         return error.code in _FOR_GOOD | _PERMISSIONS
     return isinstance(error, ConfigurationRefused | UnsupportedError | AuthError | SaslError)
+
+
+def is_of_login(error: FastwireError) -> bool:
+    """Return True if the broker refuses the credentials, or there are none."""
+    refused = isinstance(error, BrokerError) and error.code == Code.SASL_AUTHENTICATION_FAILED
+    return refused or isinstance(error, AuthError | LoginRefusedError)
 
 
 def may_be_taken_back(error: FastwireError) -> bool:

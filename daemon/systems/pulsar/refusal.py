@@ -1,6 +1,7 @@
 """Classification of broker errors that a retry cannot cure (spec: pulsar 21)."""
 
 from fastwire.errors import FastwireError, UnsupportedError
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.server_error import Remedy
 from fastwire.pulsar.protocol.request import BrokerError
 
@@ -8,7 +9,7 @@ from ...net.auth import AuthError
 from ...net.endpoint import LinkLost, RequestTimeout
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["about", "is_for_good", "is_transient"]
+__all__ = ["about", "is_for_good", "is_of_login", "is_transient"]
 
 
 def is_for_good(error: FastwireError) -> bool:
@@ -19,6 +20,12 @@ def is_for_good(error: FastwireError) -> bool:
     if isinstance(error, BrokerError):
         return error.remedy is Remedy.PERSON
     return isinstance(error, ConfigurationRefused | UnsupportedError | AuthError)
+
+
+def is_of_login(error: FastwireError) -> bool:
+    """Return True if the broker refuses the credentials, or there are none."""
+    refused = isinstance(error, BrokerError) and error.code == pb.AuthenticationError
+    return refused or isinstance(error, AuthError)
 
 
 def is_transient(error: FastwireError) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log
 
 from ...net.transport import Pause
@@ -47,6 +48,8 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     Links report their events by ``on_connected``, ``on_lost`` and ``on_chunk``.
     """
 
+    patient = True
+    """Tries again what may be served later, for ever: as a pipeline, and not a command that ends."""
     confirms = True
     """See ``Source.confirms``."""
     cluster: C
@@ -181,6 +184,22 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run ``work`` in the background until it ends or the source is closed."""
         return self._tasks.run(work, name)
+
+    def is_fatal(self, error: FastwireError) -> bool:
+        """Return True if ``error`` ends this source, because no retry can cure it.
+
+        A refused login does not end a source that runs on, at its start no more than later: the files of tokens and
+        passwords are renewed, and read again for each login. Readers that end anyway (``patient`` is false) report it.
+        """
+        return self.is_for_good(error) and not (self.patient and self.is_of_login(error))
+
+    @abstractmethod
+    def is_for_good(self, error: FastwireError) -> bool:
+        """Return True if ``error`` needs a change of the configuration, the credentials or permissions."""
+
+    def is_of_login(self, error: FastwireError) -> bool:
+        """Return True if ``error`` is about the credentials: the broker refuses them, or there are none."""
+        return False
 
     def refused(self, error: SourceFailed) -> None:
         """Fail the pipeline once: the broker refuses the source, and a retry cannot help."""

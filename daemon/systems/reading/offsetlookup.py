@@ -29,8 +29,8 @@ class Refusals(Protocol):
     def refuse(self, error: FastwireError) -> None:
         """Fail with ``error``, which a retry cannot cure."""
 
-    def is_for_good(self, error: FastwireError) -> bool:
-        """Return True if a retry cannot cure ``error``."""
+    def is_fatal(self, error: FastwireError) -> bool:
+        """Return True if ``error`` ends the source."""
 
     def is_answer(self, error: FastwireError) -> bool:
         """Return True if ``error`` is a broker's answer."""
@@ -176,7 +176,7 @@ class OffsetLookup(ABC, Generic[C, P]):
     def _failed(self, partition: P, error: FastwireError) -> None:
         if partition not in self._without_head:
             return
-        if self._refusals.is_for_good(error):
+        if self._refusals.is_fatal(error):
             self._refusals.refuse(error)
         elif not self._patient and not self._reached and not self._refusals.is_answer(error):
             self._unreached.add(partition)

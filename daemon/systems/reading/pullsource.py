@@ -105,7 +105,7 @@ class PullSource(ClusteredSource[C, L, P]):
         on_progress: Callable[[], None],
     ) -> None:
         super().__init__(events, metrics)
-        self._patient = patient
+        self.patient = patient
         self._on_progress = on_progress
         self._started = False
         self._coverage = Coverage()  # as this source knows it
@@ -124,13 +124,13 @@ class PullSource(ClusteredSource[C, L, P]):
             try:
                 await self._topics.ask()
                 now = self._loop.time()
-                self._topics.check(patient=self._patient and now - began < MISSING_S)
+                self._topics.check(patient=self.patient and now - began < MISSING_S)
                 self._let_go(self._topics.compare(coverage, now, first=True))
                 break
             except SourceFailed:
                 raise
             except FastwireError as exc:
-                if self.is_for_good(exc) or not (self._patient or self.is_answer(exc)):
+                if self.is_fatal(exc) or not (self.patient or self.is_answer(exc)):
                     raise self._failure(exc) from exc
                 delay = backoff.failed(log, "cannot ask for the partitions, trying again", exc, warn=True)
             await asyncio.sleep(delay)
@@ -156,7 +156,7 @@ class PullSource(ClusteredSource[C, L, P]):
                 unnamed = await self._without_progress(unnamed)
                 break
             except FastwireError as exc:
-                if self.is_for_good(exc) or not self._patient:
+                if self.is_fatal(exc) or not self.patient:
                     raise self._failure(exc) from exc
                 delay = backoff.failed(log, "cannot ask for the group's offsets, trying again", exc, warn=True)
             await asyncio.sleep(delay)
@@ -284,10 +284,6 @@ class PullSource(ClusteredSource[C, L, P]):
         return partition.beginning if landed is None else landed
 
     # --- errors
-
-    @abstractmethod
-    def is_for_good(self, error: FastwireError) -> bool:
-        """Return True if a retry cannot cure ``error``."""
 
     def is_answer(self, error: FastwireError) -> bool:
         """Return True if ``error`` is a broker's answer."""

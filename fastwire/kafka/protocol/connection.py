@@ -11,7 +11,7 @@ from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.format.message import APIS, Body, decode_response, encode_request, read_api_versions_error
 from fastwire.kafka.protocol.event import Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, Reply, Throttled
-from fastwire.kafka.protocol.sasl import Mechanism, SaslError
+from fastwire.kafka.protocol.sasl import LoginRefusedError, Mechanism, SaslError
 from fastwire.kafka.reading.response import Fetched, Planned
 from fastwire.kafka.reading.scan import Scanner
 
@@ -373,7 +373,7 @@ class Connection(ChunkConnection[Scanner, Event]):
             raise ProtocolError("SaslAuthenticate", detail="no such request is pending")
         if body["error_code"]:
             said = body["error_message"] or BrokerError(body["error_code"], "login")
-            raise SaslError(f"{self._mechanism.name}: the broker refuses the login: {said}")
+            raise LoginRefusedError(f"{self._mechanism.name}: the broker refuses the login: {said}")
         self._answered(self._mechanism, body["auth_bytes"], body.get("session_lifetime_ms", 0), now, events)
 
     def _answered(self, mechanism: Mechanism, said: bytes, lifetime: int, now: float, events: list[Event]) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from fastwire.errors import FastwireError
 
-__all__ = ["Mechanism", "OAuthBearer", "Plain", "SaslError", "Scram", "check_extension"]
+__all__ = ["LoginRefusedError", "Mechanism", "OAuthBearer", "Plain", "SaslError", "Scram", "check_extension"]
 
 LEAST_ITERATIONS = 4096
 # Limit of the work that a hostile peer may cause; brokers use 4,096 to some ten thousand.
@@ -21,6 +21,10 @@ MOST_ITERATIONS = 1_000_000
 
 class SaslError(FastwireError):
     """The login failed. Trying again with the same credentials will not help."""
+
+
+class LoginRefusedError(SaslError):
+    """The broker does not take these credentials; it may take others."""
 
 
 class Mechanism(Protocol):
@@ -118,7 +122,7 @@ class Scram:
             return self._prove(token)
         said = _attributes(token)
         if "e" in said:
-            raise SaslError(f"{self.name}: the broker says {said['e'][:100]}")
+            raise LoginRefusedError(f"{self.name}: the broker says {said['e'][:100]}")
         if not hmac.compare_digest(_base64(said.get("v", "")), self.server_signature):
             raise SaslError(f"{self.name}: the broker does not know the password itself; this is not the right broker")
         return None

@@ -65,6 +65,9 @@ class ConsumerSettings(ClientSettings):
 class MasterClient(ABC):
     """One client of a Master: its state, and the time of its next request."""
 
+    logs_in_again = False
+    """Repeats a request whose credentials the Master refuses: they are made anew for each. Else the client ends."""
+
     def __init__(self, settings: ClientSettings) -> None:
         self._certificate = settings.certificate
         self.state = State.UNREGISTERED
@@ -165,7 +168,7 @@ class MasterClient(ABC):
         if code == Code.TOPIC_NOT_DEPLOYED and self._accepted_before:
             self._due = now + NOT_DEPLOYED_S
             return False
-        if remedy in (Remedy.FATAL, Remedy.CREDENTIALS):
+        if remedy is Remedy.FATAL or (remedy is Remedy.CREDENTIALS and not self.logs_in_again):
             raise BrokerError(code, text)
         if remedy is Remedy.REGISTER and self.state is State.REGISTERED:
             self.state = State.UNREGISTERED

@@ -13,7 +13,6 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.server import Server, running
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
-from fastwire_daemon.systems.registry import system_named
 from tests.brokers.certs import make_certificates
 from tests.daemon.cli.program import Run
 from tests.support.answering import answering
@@ -54,7 +53,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(run: Run, tmp_path: Path, url: str) -> str:
     system = url.partition("://")[0].partition("+")[0]
     file = tmp_path / "c.toml"
-    word = system_named(system).grammar.group_word
+    word = grammar_named(system).group_word
     group = f'{word} = "group"\n' if word else ""
     source = f'[pipelines.p.source]\nurl = "{url}"\ntopics = ["topic"]\n{group}start = "latest"\n'
     file.write_text(source + '[pipelines.p.sink]\ntype = "discard"\n')

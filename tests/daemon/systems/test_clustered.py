@@ -60,6 +60,9 @@ class Source(ClusteredSource[Any, Any, Any]):
     def _left(self, link: Link) -> None: ...
     def _look(self, now: float) -> None: ...
 
+    def is_for_good(self, error: object) -> bool:
+        return False
+
 
 def read(links: list[Link]) -> list[int]:
     """The numbers of the connections that are read."""

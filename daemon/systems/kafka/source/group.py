@@ -55,6 +55,9 @@ class Reader(Protocol):
     def give_up(self, partitions: Sequence[Partition], reason: str) -> None:
         """Stop reading ``partitions``; records that were received are committed."""
 
+    def is_fatal(self, error: FastwireError) -> bool:
+        """Return True if ``error`` ends the reader, because no retry can cure it."""
+
     def refuse(self, error: FastwireError) -> None:
         """Fail with ``error``, which a retry cannot cure."""
 
@@ -159,7 +162,7 @@ class Group:
         now = asyncio.get_running_loop().time()
         if self._unanswered_since is None:
             self._unanswered_since, self._warned = now, False
-        if not is_for_good(error) and now - self._unanswered_since < COORDINATOR_S:
+        if not self._reader.is_fatal(error) and now - self._unanswered_since < COORDINATOR_S:
             return False
         if not self._warned:
             self._warned = True

@@ -37,7 +37,7 @@ from ....runtime.tasks import wait_for_set
 from ...reading.topics import MISSING_S
 from ..cluster import Cluster
 from ..link import Link
-from ..refusal import explained, is_for_good, may_be_taken_back
+from ..refusal import explained, may_be_taken_back
 from .group import COMMIT_S, Group, Reader
 from .partition import Partition
 from .settings import KafkaSettings
@@ -90,7 +90,7 @@ class GroupMember(Group):
                     self._member, self._changed = ClassicMembership(self._settings.membership), True
                     self._events.clear()
                     continue
-                if is_for_good(exc) and not (self._was_in and may_be_taken_back(exc)):
+                if self._reader.is_fatal(exc) and not (self._was_in and may_be_taken_back(exc)):
                     self._reader.refuse(exc)
                     return
                 self._error = explained(exc)

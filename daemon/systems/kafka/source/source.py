@@ -29,7 +29,7 @@ from ...reading.topics import Changes
 from ...source import Assignment, First, SourceEvents
 from ..cluster import Cluster
 from ..link import Link
-from ..refusal import ends_reading, explained, is_for_good
+from ..refusal import ends_reading, explained, is_for_good, is_of_login
 from ..throttle import Throttling
 from .firstposition import FirstPositions
 from .group import Alone
@@ -162,6 +162,10 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
     def is_for_good(self, error: FastwireError) -> bool:
         """Return True if ``error`` needs a change of configuration or permissions."""
         return is_for_good(error)
+
+    def is_of_login(self, error: FastwireError) -> bool:
+        """See ``ClusteredSource.is_of_login``."""
+        return is_of_login(error)
 
     def explain(self, error: FastwireError) -> str:
         """Return the text of ``error``, with advice."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
+from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position
 from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.reading.slot import SlotTable
@@ -53,6 +54,9 @@ class Host(Protocol[P_contra]):
 
     def diverged(self, partition: P_contra, reason: str) -> None:
         """Report that staged records of a log must not land."""
+
+    def is_fatal(self, error: FastwireError) -> bool:
+        """Return True if ``error`` ends the source, because no retry can cure it."""
 
     def refused(self, error: SourceFailed) -> None:
         """Fail with ``error``, which a retry cannot cure."""

@@ -21,7 +21,6 @@ from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
 from ...reading.stage import Stage, StagedPartition
 from ...source import Assignment, First, LogStopped, SourceFailed, StopReason
-from ..refusal import is_for_good
 from ..routed import RoutedConsumer
 from .coverage import Landed, declared_gap, landed_of, newly_landed
 from .firstposition import StartAt, seek
@@ -231,7 +230,8 @@ class Partition(StagedPartition, RoutedConsumer):
         self.inform(self.head)
 
     def _fatal(self, exc: FastwireError) -> bool:
-        if not self._first or self.informed.done() or not is_for_good(exc) or (self.discovered and _is_missing(exc)):
+        missing = self.discovered and _is_missing(exc)
+        if not self._first or self.informed.done() or missing or not self._host.is_fatal(exc):
             return False
         wrong = isinstance(exc, ConfigurationRefused)
         self._host.refused(

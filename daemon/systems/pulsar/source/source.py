@@ -27,7 +27,7 @@ from ...reading.stage import Stage
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ..cluster import Cluster
 from ..link import Link
-from ..refusal import is_for_good
+from ..refusal import is_for_good, is_of_login
 from ..topics import News, Topics
 from .entryattime import entry_before
 from .firstposition import FirstPositions, StartAt
@@ -250,6 +250,14 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         """Report that staged records of a log must not land."""
         self.events.on_diverged(partition.index, reason)
 
+    def is_for_good(self, error: FastwireError) -> bool:
+        """See ``ClusteredSource.is_for_good``."""
+        return is_for_good(error)
+
+    def is_of_login(self, error: FastwireError) -> bool:
+        """See ``ClusteredSource.is_of_login``."""
+        return is_of_login(error)
+
     def refused(self, error: SourceFailed) -> None:
         """Fail with ``error``, which a retry cannot cure."""
         for partition in () if self._closing else self.partitions:
@@ -359,7 +367,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     # --- partitions
 
     def _give_up_if_refused(self, exc: FastwireError) -> None:
-        if is_for_good(exc):
+        if self.is_fatal(exc):
             wrong = isinstance(exc, ConfigurationRefused)
             raise SourceFailed(str(exc) if wrong else f"{self.settings.url}: {exc}", configuration=wrong) from None
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from fastwire.errors import FastwireError
-from fastwire.tubemq.format.error import BrokerError, Code
+from fastwire.tubemq.format.error import BrokerError, Code, Remedy
 from fastwire.tubemq.format.text import BrokerPartition
 from fastwire.tubemq.groups.client_membership import ClientMembership
 from fastwire.tubemq.groups.master import ConsumerClient, State
@@ -63,6 +63,7 @@ class AnyMember(Session[C]):
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._known = False  # to the Master, as of its last answer
         self._refused_since: float | None = None  # by the loop's time
+        self.denied_since: float | None = None  # the same, of the login
         self._fault = ""  # the last fault of rules that was logged
 
     async def perform(self) -> None:
@@ -95,6 +96,14 @@ class AnyMember(Session[C]):
         self.membership.lost(places, self._loop.time())
         self.wake()
 
+    def denied(self, error: FastwireError | None) -> None:
+        """Note that a Master has refused the login with ``error``, or None: that it has answered something else."""
+        if error is None:
+            self.denied_since = None
+            return
+        self.denied_since = self._loop.time() if self.denied_since is None else self.denied_since
+        self.error = str(error)
+
     def _refuse(self, error: BrokerError) -> None:
         self.registered.set()  # the start ends, and the failure follows
         self._refused(error)
@@ -104,11 +113,14 @@ class AnyMember(Session[C]):
         code, text = getattr(body, "errCode", Code.SUCCESS), getattr(body, "errMsg", "")
         if code == Code.SUCCESS:
             self._refused_since = None
+            self.denied(None)
             return
         now = self._loop.time()
         self._refused_since = now if self._refused_since is None else self._refused_since
         waited = round(now - self._refused_since, 1)
-        self.error = str(BrokerError(code, text))
+        error = BrokerError(code, text)
+        self.error = str(error)
+        self.denied(error if error.remedy is Remedy.CREDENTIALS else None)
         log.warning("the Master refuses a request, trying again", error=self.error, waited_s=waited)
 
     def _settled(self, link: Link) -> None:

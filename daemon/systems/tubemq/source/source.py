@@ -50,7 +50,6 @@ AGAIN_S = 1.0
 MOVED_S = 10.0  # within which a position that is moved again is registered after a pause
 GOODBYE_S = 5.0  # the longest wait for Brokers at the end
 
-_FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
 
 log = get_logger("source")
 
@@ -71,7 +70,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(events, metrics)
-        self._patient = patient
+        self.patient = patient
         self.settings = settings
         self.slots = SlotTable()
         self.cluster = Cluster(settings, self.slots, pool, self)
@@ -82,6 +81,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         else:
             node = ClientMembership(settings.node_membership(*settings.node))
             self._member = NodeMember(node, self.cluster, self._perform, self._refuse)
+        self._member.membership.logs_in_again = patient
         self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
         self._first_positions = FirstPositions(settings, self._registrations, self.slots)
         self._gets = Gets(self, self._registrations)
@@ -100,7 +100,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """See ``Source.start``. The partitions of this member follow, as the balance assigns them."""
         self._coverage = coverage
         self._tick()
-        if self._first_positions.learn(coverage) or not self._patient:
+        if self._first_positions.learn(coverage) or not self.patient:
             # Before the group is there: partitions that come later are read from their beginning.
             self._first_positions.present = await self._present()
             unnamed = self._first_positions.unnamed(self._first_positions.present)
@@ -113,24 +113,29 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
     async def _present(self) -> frozenset[str]:
         """List the partitions. Where ``start`` does without, an account that is no producer finds none."""
         try:
-            return await self._list_topics()
+            return await self._list_topics(without=self.settings.start.kind == "positions")
         except SourceFailed as exc:
             if self.settings.start.kind != "positions" or not isinstance(exc.__cause__, BrokerError):
                 raise
             log.warning("the partitions cannot be listed: start is not compared with them", error=str(exc))
             return frozenset()
 
-    async def _list_topics(self) -> frozenset[str]:
-        """Return the keys of the partitions that are there now. Raises SourceFailed where no retry helps."""
+    async def _list_topics(self, *, without: bool) -> frozenset[str]:
+        """Return the keys of the partitions that are there now. Raises SourceFailed where no retry helps.
+
+        ``without``: also where the account is refused, because the caller does without the list.
+        """
         backoff = Backoff()
         while True:
             try:
                 listed = await list_partitions(self.cluster, self.settings, self.settings.topics)
                 break
             except FastwireError as exc:
-                if not self._patient or (isinstance(exc, BrokerError) and exc.remedy in _FOR_GOOD):
+                if not self.patient or (self.is_for_good(exc) if without else self.is_fatal(exc)):
                     raise SourceFailed(f"{self.settings.url}: {exc}") from exc
+                self._member.denied(exc if self.is_of_login(exc) else None)
                 await asyncio.sleep(backoff.failed(log, "cannot list the partitions, trying again", exc))
+        self._member.denied(None)
         return frozenset(place.key for places in listed.values() for place in places)
 
     async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
@@ -221,6 +226,16 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 self._offers.add(partition.offer())
         self._offers.tell()
 
+    @property
+    def unreachable_since(self) -> float | None:
+        """See ``Source.unreachable_since``; a Master that refuses the login serves as little as one that is away."""
+        return super().unreachable_since or self._member.denied_since
+
+    @property
+    def unreachable_because(self) -> str:
+        """See ``Source.unreachable_because``."""
+        return super().unreachable_because or self._member.error
+
     def position(self, index: int) -> Position | None:
         """See ``Source.position``."""
         return self.slots.position(index) if self.partitions[index].was_granted else None
@@ -231,7 +246,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         The Master lists partitions for producers only. An account that is not one ends with those that it is assigned.
         """
         try:
-            present = await self._list_topics()
+            present = await self._list_topics(without=True)
         except SourceFailed as exc:
             if not isinstance(exc.__cause__, BrokerError):
                 raise
@@ -454,6 +469,14 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         else:
             self._reconsider(partition, reason)
         partition.moved_at = now
+
+    def is_for_good(self, error: FastwireError) -> bool:
+        """See ``ClusteredSource.is_for_good``."""
+        return isinstance(error, BrokerError) and error.remedy in (Remedy.FATAL, Remedy.CREDENTIALS)
+
+    def is_of_login(self, error: FastwireError) -> bool:
+        """See ``ClusteredSource.is_of_login``."""
+        return isinstance(error, BrokerError) and error.remedy is Remedy.CREDENTIALS
 
     def _refuse(self, error: FastwireError) -> None:
         self.refused(SourceFailed(f"{self.settings.url}: {error}"))

@@ -327,16 +327,13 @@ async def test_an_issuer_that_is_away_is_waited_for(tmp_path: Path) -> None:
         await broker.stop()
 
 
-async def test_a_client_that_the_issuer_refuses_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_client_that_the_issuer_refuses_is_told_and_tried_again(tmp_path: Path) -> None:
     async with issuing() as issuer:
         issuer.key_file(tmp_path)
         broker = await serving(authenticate=bearer(issuer.seconds_left))
         who = client(issuer, tmp_path)
         issuer.key_file(tmp_path, client_secret="wrong")
-        pipe = Pipe(broker, credentials=who)
-        with pytest.raises(FastwireError, match="HTTP 401: invalid_client"):
-            await pipe.start()
-        await pipe.close()
+        await Pipe(broker, credentials=who).waits_for("HTTP 401: invalid_client")
         await broker.stop()
 
 
@@ -379,10 +376,7 @@ async def test_a_user_and_a_password() -> None:
     broker.append("t", entries(0, 2))
     await pipe.got(20)
     await pipe.close()
-    pipe = Pipe(broker, credentials=_user("x"))
-    with pytest.raises(FastwireError, match="AuthenticationError"):
-        await pipe.start()
-    await pipe.close()
+    await Pipe(broker, credentials=_user("x")).waits_for("AuthenticationError")
     await broker.stop()
 
 

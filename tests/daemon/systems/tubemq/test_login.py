@@ -38,12 +38,20 @@ async def test_requests_are_signed(tmp_path: Path) -> None:
                 await pipe.got(before + 1)
 
 
-async def test_a_wrong_password_fails_the_source() -> None:
+async def test_a_wrong_password_is_told_and_tried_again(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("another")
     async with serving(1, **GUARDED) as broker:
-        connection = parse_connection({"url": broker.url, "auth": {"user": "alice", "password": "another"}})
-        async with reading(broker, **client_fields(connection)) as pipe:
-            await until(lambda: pipe.failure is not None, "the failure")
-            assert "415" in str(pipe.failure)
+        connection = parse_connection({"url": broker.url, "auth": {"user": "alice", "password_file": str(file)}})
+        async with reading(broker, started=False, **client_fields(connection)) as pipe:
+            starting = asyncio.create_task(pipe.start())
+            await until(lambda: "415" in pipe.source.unreachable_because, "a refusal")
+            assert not starting.done()
+            file.write_text(PASSWORD)
+            await starting
+            broker.produce("t", [b"x"])
+            await pipe.got(1)
+            assert pipe.failure is None
 
 
 async def test_a_password_that_cannot_be_read_is_waited_for(tmp_path: Path) -> None:

@@ -250,6 +250,37 @@ async def test_an_account_that_lists_no_partitions_reads_from_the_positions_of_s
             await pipe.got(5)
 
 
+@pytest.mark.parametrize(
+    ("method", "start"), [(Method.CONSUMER_REGISTER, "earliest"), (Method.PRODUCER_REGISTER, "latest")]
+)
+async def test_a_login_that_is_refused_at_first(method: Method, start: str) -> None:
+    async with serving(1) as broker:
+        broker.fail(method, Code.CERTIFICATE_FAILURE, 2)
+        pipe = TubeMQPipe(broker, start=start)
+        starting = asyncio.ensure_future(pipe.start())
+        await until(lambda: "CERTIFICATE_FAILURE" in pipe.source.unreachable_because, "a refusal")
+        assert pipe.source.unreachable_since is not None
+        assert not starting.done()
+        await starting
+        await until(lambda: len(pipe.assigned) == 1, "the partition")
+        assert pipe.source.unreachable_since is None
+        broker.produce("t", texts(0, 10), 0)
+        await landing(pipe, 10)
+        assert pipe.failure is None
+        await pipe.close()
+
+
+async def test_a_login_that_is_refused_later_is_repeated() -> None:
+    async with serving(1) as broker, reading(broker) as pipe:
+        await until(lambda: len(pipe.assigned) == 1, "the partition")
+        broker.fail(Method.CONSUMER_HEARTBEAT, Code.CERTIFICATE_FAILURE, 1)
+        await until(lambda: pipe.source.unreachable_since is not None, "a refusal")
+        await until(lambda: pipe.source.unreachable_since is None, "an answer")
+        broker.produce("t", texts(0, 10), 0)
+        await landing(pipe, 10)
+        assert pipe.failure is None
+
+
 async def test_latest_is_the_end_of_the_partitions_that_were_there() -> None:
     """A partition that is added later is read from its beginning, however early it is registered."""
     async with serving(1) as broker:

@@ -1,6 +1,7 @@
 """Logins at an embedded Kafka broker: let in in every way, refused in plain words, repeated before they end."""
 
 import asyncio
+import logging
 import ssl
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ USER, PASSWORD = "us,er=1", "a pass: word"  # SCRAM has to escape the one
 USERS = {USER: PASSWORD}
 
 
-def login(mechanism: str, *, user: str = USER, password: str = PASSWORD) -> Login:
-    return Login(KafkaAuthConfig.model_validate({"user": user, "password": password, "mechanism": mechanism}))
+def login(mechanism: str, **changed: Any) -> Login:
+    keys = {"user": USER, "password": PASSWORD, "mechanism": mechanism, **changed}
+    return Login(KafkaAuthConfig.model_validate({name: value for name, value in keys.items() if value is not None}))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -66,21 +68,45 @@ def test_the_official_client_is_let_in_as_we_are(mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("wrong", [{"password": "hunter2"}, {"user": "nobody"}])
-async def test_a_refused_login_ends_it_and_is_told_in_the_brokers_words(mechanism: str, wrong: dict[str, str]) -> None:
+async def test_a_refused_login_is_told_in_the_brokers_words_and_tried_again(
+    mechanism: str, wrong: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     said = {
         "PLAIN": "Authentication failed: Invalid username or password",
         "SCRAM-SHA-256": "invalid credentials with SASL mechanism SCRAM-SHA-256",
         "SCRAM-SHA-512": "invalid credentials with SASL mechanism SCRAM-SHA-512",
     }
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
+        async with serving(users=USERS) as broker:
+            pipe = KafkaPipe(broker, login=login(mechanism, **wrong))
+            starting = asyncio.ensure_future(pipe.start())
+            await until(lambda: broker.refused_logins > 1, "a second attempt")
+            assert f"{mechanism}: the broker refuses the login: " in pipe.source.unreachable_because
+            assert said[mechanism] in pipe.source.unreachable_because
+            assert pipe.source.unreachable_since is not None
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await pipe.close()
+            assert broker.logins == 0
+    told = [vars(one)["fields"]["error"] for one in caplog.records if "trying again" in one.message]
+    assert told and all(said[mechanism] in each and "hunter2" not in each for each in told)
 
+
+@pytest.mark.parametrize("at_first", ["refused", "missing"])
+async def test_a_password_that_comes_late(tmp_path: Path, at_first: str) -> None:
+    file = tmp_path / "password"
+    if at_first == "refused":
+        file.write_text("guess")
     async with serving(users=USERS) as broker:
-        pipe = KafkaPipe(broker, login=login(mechanism, **wrong))
-        with pytest.raises(SourceFailed, match=f"{mechanism}: the broker refuses the login: .*") as caught:
-            await pipe.start()
+        broker.append("t", batches(0, 1))
+        pipe = KafkaPipe(broker, login=login("PLAIN", password=None, password_file=str(file)))
+        starting = asyncio.ensure_future(pipe.start())
+        await until(lambda: bool(pipe.source.cluster.failure), "a failure")
+        assert not starting.done()
+        file.write_text(PASSWORD)
+        await starting
+        await pipe.got(10)
         await pipe.close()
-        assert said[mechanism] in str(caught.value)
-        assert "hunter2" not in str(caught.value)
-        assert (broker.logins, broker.refused_logins) == (0, 1)
 
 
 async def test_a_mechanism_that_is_not_offered() -> None:

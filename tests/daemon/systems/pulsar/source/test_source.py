@@ -1,12 +1,15 @@
 """The Pulsar source against the embedded broker, which checks permits, acks and manners: each row once, to the end."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire_daemon.config import AuthConfig
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.net.auth import credentials
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.source import SourceFailed
 from tests.support.hostile.pulsar import NeverAnswers
@@ -159,12 +162,28 @@ async def test_closing_before_anything_was_there() -> None:
     await pipe.close()
 
 
-async def test_refused_for_good() -> None:
+@pytest.mark.parametrize("at_first", ["refused", "missing"])
+async def test_a_token_that_comes_late(tmp_path: Path, at_first: str) -> None:
+    file = tmp_path / "token"
+    if at_first == "refused":
+        file.write_text("expired")
     async with serving(token="secret") as broker:
-        pipe = Pipe(broker)
-        with pytest.raises(SourceFailed, match="AuthenticationError"):
-            await pipe.start()
+        broker.append("t", entries(0, 1))
+        pipe = Pipe(broker, credentials=credentials(AuthConfig.model_validate({"token_file": str(file)})))
+        starting = asyncio.ensure_future(pipe.start())
+        await until(lambda: bool(pipe.source.unreachable_because), "a failure")
+        assert not starting.done()
+        said = "AuthenticationError" if at_first == "refused" else "cannot read the token file"
+        assert said in pipe.source.unreachable_because
+        assert pipe.source.unreachable_since is not None
+        file.write_text("secret")
+        await starting
+        await pipe.got(10)
+        assert pipe.source.unreachable_since is None
         await pipe.close()
+
+
+async def test_refused_for_good() -> None:
     async with serving(auto_create=False) as broker:
         pipe = Pipe(broker, "missing")
         with pytest.raises(SourceFailed, match="TopicNotFound: persistent://public/default/missing does not exist"):
