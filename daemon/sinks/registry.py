@@ -172,7 +172,7 @@ def value_decoder(
 def _names_of(sink: SinkConfig) -> NameRule:
     """Return the rule for the columns of a sink."""
     if sink.is_database:
-        return NameRule(longest=63)
+        return NameRule(longest=63)  # the server cuts longer ones
     if not sink.is_dataset:
         return ANY_NAME
     levels = (*level_keys(sink.split, sink.partition_by.level), *sink.partition_by.columns)

@@ -65,7 +65,8 @@ class Ledger:
                 session.run(f"CREATE TABLE {self._name[name]} ({definition})")
 
     def _exists(self, session: Session, name: str) -> bool:
-        return bool(session.rows("SELECT to_regclass($1) IS NOT NULL", self._name[name])[0][0])
+        # A statement that reads the catalog sees new tables of others; to_regclass alone may not.
+        return bool(session.rows("SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass($1)", self._name[name]))
 
     def look(self, session: Session) -> Entry | None:
         """Return what is recorded of the table; None if it has none."""
@@ -89,9 +90,10 @@ class Ledger:
         """Record the table; return False if another process has done so. For a transaction."""
         return bool(
             session.rows(
-                f"INSERT INTO {self._name[TABLES]} (name, id, system, cluster, hosts, mode)"
-                " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (name) DO NOTHING RETURNING 1",
+                f"INSERT INTO {self._name[TABLES]} (name, id, system, cluster, hosts, mode, columns)"
+                " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO NOTHING RETURNING 1",
                 *(self.table, entry.id, entry.system, entry.cluster, ",".join(entry.hosts), entry.mode),
+                json.dumps(columns_to_json(entry.types)),
             )
         )
 

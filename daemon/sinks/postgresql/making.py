@@ -7,6 +7,7 @@ from fastwire.systems import row_of
 from ...config import ConfigError, PipelineConfig, Problem
 from ...config.database import connection_uri, shown, table_parts
 from ...config.decode import DELETED, KEY
+from ...dataset.columnnames import NameRule
 from ...dataset.tableschema import data_columns
 from ..recordrows import RecordRows
 from .columns import arrow_of
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from ..transform import TransformedValues
     from ..valuedecoder import ValueDecoder
 
-__all__ = ["make_sink", "server_of", "target_of"]
+__all__ = ["NAMES", "make_sink", "server_of", "target_of"]
+
+NAMES = NameRule(longest=63)
 
 
 def server_of(pipeline: PipelineConfig) -> Server:
@@ -62,6 +65,8 @@ def make_sink(
             arrow_of(each)
         except ValueError as exc:
             problems.append(Problem("", "sink.table", str(exc)))
+    if why := NAMES.refusal(made):
+        problems.append(Problem("", "sink.table", f"{why}: PostgreSQL cuts names behind 63 bytes"))
     names = {each.name for each in made}
     for key, wanted in (("key", sink.key), ("types", tuple(sink.types))):
         problems += [

@@ -76,7 +76,8 @@ class Recorded:
         Raises Superseded if another process has begun with it.
         """
         options = self._options
-        entry = Entry(uuid4().hex, options.system, options.cluster, "", options.hosts, self.mode, ())
+        types = getattr(self._decoder, "types", ())
+        entry = Entry(uuid4().hex, options.system, options.cluster, "", options.hosts, self.mode, types)
         session.begin()
         self.ledger.make(session)
         made = self.ledger.begin(session, entry)

@@ -29,6 +29,7 @@ MOST_LEFT_BEHIND = 4  # threads whose calls have not ended
 _DATA = ("22", "23", "44", "P0")  # classes of SQLSTATE that are about the rows
 _DATA_CODES = ("54000",)  # a row that is too large for an index
 _DISK_FULL = "53100"
+_UNWRITTEN, _COPYING = ("INVALID_ARGUMENT", "INVALID_DATA"), "writing COPY data"
 
 _left_behind: list[threading.Thread] = []
 
@@ -142,8 +143,8 @@ class Session:
         try:
             self._run("take rows", call, self.server.timeout_s)
         except Refused as exc:
-            if not exc.sqlstate and self._answers():
-                exc.of_rows = True  # the driver cannot write one of them
+            if exc.of_rows and not exc.sqlstate and not self._answers():
+                exc.of_rows = False
             raise
 
     def _answers(self) -> bool:
@@ -238,7 +239,9 @@ def _refused(exc: Exception) -> Refused:
         message += f" ({where})"
     elif " column " in (context := details.get("PG_DIAG_CONTEXT", "")):
         message += f" (column {context.rpartition(' column ')[2].partition(':')[0]})"
-    return Refused(sqlstate, message)
+    # Without an answer of the server: the driver cannot write one of the rows, or the connection is gone.
+    unwritten = not sqlstate and (getattr(exc.status_code, "name", "") in _UNWRITTEN or _COPYING in str(exc))
+    return Refused(sqlstate, message, of_rows=unwritten)
 
 
 def _pairs(details: Iterable[tuple[Any, bytes]] | None) -> Iterable[tuple[str, str]]:
