@@ -1,6 +1,6 @@
 """The counts of a pipeline since its start, and its last commits, for metrics, logs and the status page."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import process_time
@@ -15,6 +15,7 @@ from ..sinks.base import Decoded
 __all__ = ["Commit", "PipelineFigures"]
 
 _REMEMBERED = 10
+_MOST_REASONS = 20  # in the status
 
 _UNFIT = "times of records do not fit into 64 bits of microseconds: the nearest time that fits lands in their place"
 
@@ -35,10 +36,10 @@ class Commit:
 class PipelineFigures:
     """Counts of rows, bytes (of keys and values), chunks, dead letters and commits; all are 0 at the start.
 
-    ``published`` counts files and their bytes. ``decoded`` is None if no values are decoded; its dead letters are among
-    the dead letters. ``changed_times`` are those of records that the column or the topic cannot hold. ``first_row_at``
-    and ``last_commit_at`` are None before the first row and the first commit with rows, else a pair: seconds of
-    ``clock`` (monotonic), CPU seconds of the process.
+    ``dead_letter_reasons`` counts the committed dead letters by reason, ``published`` files and their bytes.
+    ``decoded`` is None if no values are decoded; its dead letters are among those. ``changed_times`` are those
+    of records that the column or the topic cannot hold. ``first_row_at`` and ``last_commit_at`` are None before the
+    first row and the first commit with rows, else a pair: seconds of ``clock`` (monotonic), CPU seconds of the process.
     """
 
     def __init__(self, metrics: PipelineMetrics, clock: Callable[[], float]) -> None:
@@ -46,6 +47,7 @@ class PipelineFigures:
         self.bytes_received = 0
         self.chunks_received = 0
         self.dead_letters = 0
+        self.dead_letter_reasons: Counter[str] = Counter()
         self.changed_times = 0
         self.rows_committed = 0
         self.commits = 0
@@ -126,6 +128,7 @@ class PipelineFigures:
             "rows_received": self.rows_received,
             "bytes_received": self.bytes_received,
             "dead_letters": self.dead_letters,
+            "dead_letter_reasons": dict(self.dead_letter_reasons.most_common(_MOST_REASONS)),
             "changed_times": self.changed_times,
             "rows_committed": self.rows_committed,
             "commits": self.commits,

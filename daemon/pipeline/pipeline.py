@@ -406,7 +406,8 @@ class Pipeline:
         started = self._clock()
         self.coverage = await self._sink.run(self._sink.sink.commit)
         seconds = self._clock() - started
-        self._roll.committed(self.name)
+        self.figures.dead_letter_reasons.update(self._sink.tell_dead_letters(self._roll.dead_letter_sums, self.name))
+        self._roll.restart()
         self._sink_failures.committed(rows)
         rows = self.figures.committed(rows, self._sink.published, seconds, reason, self._sink.decoded)
         self.count()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fastwire.columns.chunk import DeadLetter
 
-from .deadletters import DeadLetterSums
+from ..dataset.deadletters.sums import DeadLetterSums
 
 __all__ = ["Roll", "RollPolicy"]
 
@@ -78,12 +78,7 @@ class Roll:
         limit = max(1, unacked * 4 // 5)
         self.max_rows = min(self.max_rows or limit, limit)
 
-    def committed(self, pipeline: str) -> None:
-        """Begin an empty roll, and log the dead letters of the last one."""
-        self.dead_letter_sums.tell(pipeline)
-        self.restart()
-
     def restart(self) -> None:
-        """Begin an empty roll: the last one is void."""
+        """Begin an empty roll: the last one is committed or void."""
         self.dead_letter_sums.clear()
         self.rows = self.chunks = self.dead_letters = 0

@@ -12,6 +12,7 @@ from fastwire.position import Coverage, Log, Position, Span, format_position
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem
+from ..dataset.deadletters.sums import DeadLetterSums
 from ..dataset.place import bucket_of
 from ..dataset.writer import DatasetWriter
 from ..runtime.errors import LogRefusedError, SinkFailedError
@@ -107,8 +108,7 @@ class TopicSink(UnloggedSink):
 
     def write(self, chunk: Chunk) -> None:
         """Pass the rows of ``chunk`` to the producer; waits while it has too many unconfirmed bytes."""
-        if chunk.dead_letters:
-            self._keep(chunk.dead_letters)
+        self._keep(chunk.dead_letters)
         self._spans.add(chunk)
         self.rows += chunk.rows
         if not chunk.rows:
@@ -141,9 +141,7 @@ class TopicSink(UnloggedSink):
     # --- what the sink remembers
 
     def _keep(self, letters: Sequence[DeadLetter]) -> None:
-        """Handle entries that cannot be decoded."""
-        for letter in letters:
-            _log.warning("an entry cannot be decoded and was not written", log=str(letter.log), reason=letter.reason)
+        """Keep entries that cannot be decoded, if the sink can; the pipeline logs them."""
 
     def _refuse(self, letter: DeadLetter) -> None:
         """Handle a record that the topic never takes."""
@@ -235,6 +233,8 @@ class RememberingTopicSink(TopicSink):
         self._memory = make_memory(self._on_full, self._stop)
         self._keeps = keeps
         self._letters = 0  # rows of the roll that became dead letters
+        self.dead_letter_sums = DeadLetterSums()
+        """Those rows, by reason; the pipeline takes them after a commit."""
         self.needed_columns = needed_columns
         self.decoded = Decoded()
         """Counts of the records in the topic, and of those that became dead letters: alerts look at these."""
@@ -275,6 +275,7 @@ class RememberingTopicSink(TopicSink):
     def open(self) -> Coverage:
         """Read the positions, and open the topic."""
         self._stop.clear()
+        self.dead_letter_sums.clear()
         self._memory.open()
         super().open()
         return self._memory.refresh()
@@ -313,14 +314,8 @@ class RememberingTopicSink(TopicSink):
         if not self._keeps:
             super()._refuse(letter)
             return
-        if not self._letters:
-            _log.warning(
-                "the topic refuses a record: it becomes a dead letter",
-                topic=self._outlet.what,
-                log=str(letter.log),
-                reason=letter.reason,
-            )
         self._memory.add_dead_letters([letter])
+        self.dead_letter_sums.add([letter])
         self._letters += 1
 
     def _land(self, spans: Sequence[Span]) -> Coverage:

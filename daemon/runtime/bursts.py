@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["BurstHandler"]
@@ -11,22 +11,38 @@ __all__ = ["BurstHandler"]
 WINDOW_S = 10.0
 MOST = 1000  # kinds of records that are remembered at a time
 
+AMOUNTS = frozenset({"dead_letters", "records", "rows", "times", "entries"})
+"""Fields of records that are added up where the records repeat."""
+EXAMPLES = frozenset({"position", "why"})
+"""Fields beside amounts that are those of the first of several records."""
 _Key = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
 class _Burst:
+    """Records that repeat; ``last`` is the newest one."""
+
     began: float
     last: logging.LogRecord
     repeated: int = 0
+    fields: dict[str, Any] = field(default_factory=dict)  # of the line about those that repeat
+
+    def count(self, record: logging.LogRecord) -> None:
+        """Add a record that repeats."""
+        self.repeated += 1
+        self.last = record
+        new: dict[str, Any] = getattr(record, "fields", {})
+        amounts = {name: self.fields.get(name, 0) + new[name] for name in AMOUNTS & new.keys()}
+        self.fields = {**new, **self.fields, **amounts}
 
 
 class BurstHandler(logging.Handler):
     """Passes records on to ``target``, but equal warnings and errors only once in ``WINDOW_S``.
 
-    Records are equal if logger, level, event and all fields are. Those that follow the first one within the window are
-    written at its end as one line, with their number in the field ``repeated``. Records with a traceback are always
-    written.
+    Records are equal if logger, level, event and all fields are, but for amounts and what goes with these. Those that
+    follow the first one within the window are written at its end as one line: their number is in the field
+    ``repeated``, and their amounts are added up, so that the amounts of all lines add up to what has happened. Records
+    with a traceback are always written.
     """
 
     def __init__(self, target: logging.Handler, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,8 +63,7 @@ class BurstHandler(logging.Handler):
         key = _key(record)
         burst = self._bursts.get(key)
         if burst is not None:
-            burst.repeated += 1
-            burst.last = record
+            burst.count(record)
             return
         if len(self._bursts) < MOST:
             self._bursts[key] = _Burst(now, record)
@@ -79,17 +94,19 @@ class BurstHandler(logging.Handler):
             if burst.repeated:
                 self.target.handle(_repeated(burst))
             if burst.repeated and now < float("inf"):
-                burst.began, burst.repeated = now, 0
+                burst.began, burst.repeated, burst.fields = now, 0, {}
             else:
                 del self._bursts[key]
 
 
 def _key(record: logging.LogRecord) -> _Key:
     fields: dict[str, Any] = getattr(record, "fields", {})
-    return record.name, record.levelno, record.getMessage(), *((name, str(value)) for name, value in fields.items())
+    left_out = AMOUNTS | EXAMPLES if AMOUNTS & fields.keys() else frozenset()
+    same = ((name, str(value)) for name, value in fields.items() if name not in left_out)
+    return record.name, record.levelno, record.getMessage(), *same
 
 
 def _repeated(burst: _Burst) -> logging.LogRecord:
     record = logging.makeLogRecord(burst.last.__dict__)
-    record.fields = {**getattr(burst.last, "fields", {}), "repeated": burst.repeated}
+    record.fields = {**burst.fields, "repeated": burst.repeated}
     return record

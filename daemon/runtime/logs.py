@@ -9,7 +9,7 @@ A line is an event in plain words with named fields::
 import json
 import logging
 import sys
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ __all__ = [
 _SECRET_WORDS = ("token", "password", "passwd", "secret", "authorization", "credential", "private_key", "auth_data")
 _NOT_SECRET_ENDS = ("_file", "_path", "_type", "_method", "_seconds", "_bytes")
 _HIDDEN = "***"
-_REMEMBERED = 20  # warnings and errors for the status page
+_REMEMBERED = 20  # kinds of warnings and errors for the status page
 _RESERVED = ("ts", "level", "logger", "event", "traceback")
 
 of_pipeline: ContextVar[str] = ContextVar("of_pipeline", default="")
@@ -49,7 +49,7 @@ of_pipeline: ContextVar[str] = ContextVar("of_pipeline", default="")
 _console: "Console | None" = None
 _level = "info"
 _bursts: BurstHandler | None = None
-_recent: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
+_recent: OrderedDict[tuple[str, ...], dict[str, Any]] = OrderedDict()  # by kind, the newest last
 
 
 def redact(fields: Mapping[str, object]) -> dict[str, object]:
@@ -158,8 +158,11 @@ def write_repeated() -> None:
 
 
 def recent_warnings() -> list[dict[str, Any]]:
-    """Return the last warnings and errors that were written, the newest first: the fields of their log lines."""
-    return list(reversed(_recent))
+    """Return the last warning or error of each kind, the newest first: the fields of its log line.
+
+    A kind is an event of a pipeline. ``count`` says how often it was logged, if more than once.
+    """
+    return list(reversed(_recent.values()))
 
 
 def console() -> "Console | None":
@@ -170,7 +173,13 @@ def console() -> "Console | None":
 def _remember(record: logging.LogRecord) -> bool:
     """Keep a warning or an error that is about to be written, without its traceback."""
     if record.levelno >= logging.WARNING:
-        _recent.append(_line(record))
+        line = _line(record)
+        kind = (line["level"], line["logger"], line["event"], str(line.get("pipeline", "")))
+        before = _recent.pop(kind, {})
+        count = before.get("count", 1 if before else 0) + line.get("repeated", 1)
+        _recent[kind] = {**line, "count": count} if count > 1 else line
+        if len(_recent) > _REMEMBERED:
+            _recent.popitem(last=False)
     return True
 
 

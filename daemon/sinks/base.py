@@ -68,9 +68,10 @@ class LoggedSink(Sink, Protocol):
 
     An optional method ``identify(cluster_id)`` is called with the cluster's id ("": it has none) before records are
     requested. It raises DatasetMismatchError if the log belongs to another cluster. An optional property ``decoded``
-    has the ``Decoded`` of all commits of this object, if it decodes values. An optional property ``unpublished`` has
-    the reason why committed files are not visible for now, "" without one, and ``publishing`` is True while a service
-    has not answered yet whether they are: then ``refresh`` is called every second.
+    has the ``Decoded`` of all commits of this object, if it decodes values. An optional ``dead_letter_sums`` has those
+    that the sink has made since the last commit. An optional property ``unpublished`` has the reason why committed
+    files are not visible for now, "" without one, and ``publishing`` is True while a service has not answered yet
+    whether they are: then ``refresh`` is called every second.
     """
 
     @property

@@ -20,6 +20,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredGapError
 from fastwire.systems import row_of
 
+from ..dataset.deadletters.sums import DeadLetterSums
 from ..dataset.description import DatasetOptions
 from ..dataset.level import hive_directory, level_directory, time_level
 from ..dataset.staging import StagedFile
@@ -133,6 +134,8 @@ class DatasetSink:
         self._turn = 0
         self._unpublished = ""
         self._void = True  # until open, and after a failure
+        self.dead_letter_sums = DeadLetterSums()
+        """Values of the roll that became dead letters; the pipeline takes them after a commit."""
         self._forget()
         self._ratio = _FIRST_RATIO
         self.committed_files = 0
@@ -292,11 +295,6 @@ class DatasetSink:
         """Commit the roll and return the whole Coverage; without written chunks this is a refresh."""
         with self._rolling():
             files = [*self._ended, *self._finished()]
-            if self._dead_letters:
-                _log.warning(
-                    "values do not match the schema: they become dead letters with this commit",
-                    values=self._dead_letters,
-                )
             types = () if self._decoder is None else self._decoder.types
             before = len(self._writer.types)
             coverage = self._writer.commit(
@@ -400,6 +398,7 @@ class DatasetSink:
             if rows.dead_letters:
                 self._writer.add_dead_letters(rows.dead_letters)
                 self._dead_letters += len(rows.dead_letters)
+                self.dead_letter_sums.add(rows.dead_letters)
             self._unselected += rows.filtered
             if not rows.batch.num_rows:
                 continue
@@ -518,4 +517,5 @@ class DatasetSink:
             thread.drop()
         self._full.clear()
         self._failure = None
+        self.dead_letter_sums.clear()
         self._forget()

@@ -10,6 +10,7 @@ from fastwire.columns.text import LineFormatter
 from fastwire.position import Coverage
 from fastwire.systems import row_of
 
+from ..dataset.deadletters.sums import DeadLetterSums
 from ..runtime.errors import SinkFailedError
 from .base import Decoded
 from .recordrows import Runs
@@ -25,7 +26,8 @@ __all__ = ["DecodedStdoutSink"]
 class DecodedStdoutSink(StdoutSink):
     """Writes decoded rows of ``system`` as the files of JSON lines have them: bytes of values are base64.
 
-    Values that do not match the schema are logged, not printed, or stop their partition, as the decoder says.
+    Values that do not match the schema are not printed, and logged with the commit, or stop their partition, as the
+    decoder says.
     """
 
     def __init__(self, decoder: "ValueDecoder | TransformedValues", system: str, descriptor: int | None = None) -> None:
@@ -35,6 +37,8 @@ class DecodedStdoutSink(StdoutSink):
         self._stop = threading.Event()
         self.decoded = Decoded()
         """Counts of all values so far."""
+        self.dead_letter_sums = DeadLetterSums()
+        """Values since the last commit that did not match."""
         self.waiting: str | None = None
         """The reason why a write waits, for the status; None if it does not."""
 
@@ -54,7 +58,6 @@ class DecodedStdoutSink(StdoutSink):
             batch = pa.record_batch(chunk)
             chunk.release()
             self._print_rows(batch, runs)
-        self.complain(chunk.dead_letters)
         self.written(chunk)
 
     def commit(self) -> Coverage:
@@ -64,7 +67,7 @@ class DecodedStdoutSink(StdoutSink):
 
     def _print_rows(self, batch: pa.RecordBatch, runs: Runs) -> None:
         for rows in self._decoder.decode(batch, runs, self._pause):
-            self.complain(rows.dead_letters)
+            self.dead_letter_sums.add(rows.dead_letters)
             fields = rows.batch.select([name for name in rows.batch.schema.names if name in self._decoder.columns])
             encoded = [name for name in fields.schema.names if name not in self._own or name in self._decoder.texts]
             if fields.num_rows:

@@ -3,9 +3,8 @@
 import os
 import select
 import sys
-from collections.abc import Iterable
 
-from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
 
 from ..runtime.errors import SinkDoneError, SinkFailedError
@@ -29,7 +28,7 @@ class StdoutSink(UnloggedSink):
 
     A committed row has been given to the operating system; the sink cannot know whether the reader has processed it.
     Rows that were written and not committed are printed again after a restart. Entries that cannot be decoded are
-    logged, not printed.
+    not printed; the pipeline logs them with the commit.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -43,13 +42,7 @@ class StdoutSink(UnloggedSink):
             lines = LineFormatter(chunk)
             chunk.release()
             lines.write(self.put, PIECE_BYTES)
-        self.complain(chunk.dead_letters)
         self.written(chunk)
-
-    def complain(self, dead_letters: Iterable[DeadLetter]) -> None:
-        """Log entries or values that cannot be decoded."""
-        for letter in dead_letters:
-            _log.warning("an entry cannot be decoded and was not printed", log=str(letter.log), reason=letter.reason)
 
     def put(self, text: bytes) -> None:
         """Write lines of JSON; waits for a slow reader. Raises ReaderGoneError when the reader has gone."""

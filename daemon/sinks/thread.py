@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
 from time import perf_counter_ns
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk
 
+from ..dataset.deadletters.sums import DeadLetterSums
 from ..runtime.outside import TOLD_AFTER_S, waiting
 from .base import Decoded, LoggedSink, Sink
 
@@ -83,6 +85,15 @@ class SinkThread:
     def published(self) -> tuple[int, int]:
         """Files that the sink has published so far, and their size in bytes."""
         return (0, 0) if self.logged is None else (self.logged.committed_files, self.logged.committed_bytes)
+
+    def tell_dead_letters(self, entries: DeadLetterSums, pipeline: str) -> Counter[str]:
+        """Log the dead letters of a commit: ``entries`` of the source, and those that the sink itself has made.
+
+        Returns their number by reason.
+        """
+        own = getattr(self.sink, "dead_letter_sums", None) or DeadLetterSums()
+        kept = self.logged is not None
+        return entries.tell(pipeline, kept=kept) + own.tell(pipeline, kept=kept)
 
     @property
     def decoded(self) -> Decoded | None:

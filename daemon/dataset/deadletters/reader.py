@@ -14,6 +14,7 @@ from ..storage.base import Storage
 from ..storage.bucket import Bucket
 from ..storage.disk import Disk
 from .intents import Replays
+from .reasons import kind_of
 
 __all__ = ["NULL_VALUE", "REFUSED", "DeadLetterName", "KeptDeadLetter", "dead_letters"]
 
@@ -66,7 +67,7 @@ class KeptDeadLetter:
     @property
     def kind(self) -> str:
         """The name of the reason, without its details."""
-        return self.reason.split(" ", 1)[0].rstrip(":")
+        return kind_of(self.reason)
 
 
 def dead_letters(path: str | os.PathLike[str], medium: Disk | Bucket | None = None) -> Iterator[KeptDeadLetter]:

@@ -84,7 +84,10 @@ def test_values_of_a_broker_land_as_columns(system: str, form: str, tmp_path: Pa
     ), checked.stderr
     assert ran.returncode == 0, ran.stderr
     [warning] = [each for each in map(json.loads, ran.stderr.splitlines()) if each["level"] == "warning"]
-    assert (warning["values"], "dead letters" in warning["event"]) == (1, True)
+    assert warning["event"] == "records have become dead letters"
+    assert warning["topic"].endswith("orders") and warning["partition"] == "0" and warning["position"]
+    assert (warning["pipeline"], warning["dead_letters"], warning["records"]) == ("orders", 1, 1)
+    assert warning["why"].startswith(warning["reason"])
     [ended] = [each for each in map(json.loads, ran.stderr.splitlines()) if each["event"] == "ended"]
     assert (ended["rows"], ended["dead_letters"]) == (29, 1)
     landed = [row for file in data.glob("*.parquet") for row in pq.read_table(file).to_pylist()]

@@ -1,7 +1,5 @@
 """When a roll ends: by what is in it, by its age, or earlier where a broker waits for acks."""
 
-import logging
-
 import pytest
 
 from fastwire.columns.chunk import DeadLetter
@@ -55,25 +53,3 @@ def test_an_unacknowledged_limit_makes_later_rolls_smaller() -> None:
     roll.limit_unacked(5000)
     roll.wrote(400, [], 0.0)
     assert roll.due(0, 0.0) == "rows"
-
-
-def test_a_commit_says_which_records_are_dead_letters(caplog: pytest.LogCaptureFixture) -> None:
-    roll = Roll(RollPolicy())
-    other = DeadLetter(Log("kafka", "c", "t", "1"), Position(7, -1), "CorruptMessage: torn", b"x", 0)
-    roll.wrote(5, [LETTER, LETTER], 0.0)
-    roll.wrote(0, [other], 0.0)
-    with caplog.at_level(logging.WARNING, "fastwire.pipeline"):
-        roll.committed("p")
-        said = [vars(record)["fields"] if "fields" in vars(record) else vars(record) for record in caplog.records]
-        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-        for found in (
-            {"pipeline": "p", "position": "20@1", "reason": "CorruptMessage: odd", "dead_letters": 2, "records": 40},
-            {"position": "7", "dead_letters": 1, "records": 0},
-        ):
-            assert any(found.items() <= {**one}.items() for one in said), said
-        caplog.clear()
-        roll.wrote(0, [LETTER], 0.0)
-        roll.restart()
-        roll.wrote(1, [], 0.0)
-        roll.committed("p")
-        assert caplog.records == []

@@ -121,3 +121,29 @@ def test_the_process_log_counts_bursts() -> None:
     first, counted = map(json.loads, stream.getvalue().splitlines())
     assert "repeated" not in first
     assert counted["repeated"] == 2
+
+
+def test_amounts_of_lines_that_repeat_are_added_up() -> None:
+    """The sum over all lines of the log is what has happened."""
+    burst = Burst()
+    for number, letters in enumerate((3, 5, 7)):
+        burst.log(
+            "dead", topic="t", position=str(number), why=f"at {number}", dead_letters=letters, records=letters * 2
+        )
+    burst.log("dead", topic="u", position="0", why="other", dead_letters=1, records=1)
+    burst.now += WINDOW_S
+    burst.handler.write_repeated()
+    first, other, again = (fields for _, fields in burst.lines)
+    assert (first["dead_letters"], other["dead_letters"]) == (3, 1)
+    assert again == {"topic": "t", "position": "1", "why": "at 1", "dead_letters": 12, "records": 24, "repeated": 2}
+    burst.log("dead", topic="t", position="9", why="later", dead_letters=2, records=2)
+    burst.now += WINDOW_S
+    burst.handler.write_repeated()
+    assert [fields["dead_letters"] for _, fields in burst.lines] == [2], "the sum begins anew"
+
+
+def test_positions_without_amounts_are_other_records() -> None:
+    burst = Burst()
+    burst.log("odd", position="1")
+    burst.log("odd", position="2")
+    assert len(burst.lines) == 2

@@ -40,22 +40,27 @@ def test_a_line_is_one_object() -> None:
     assert console() is None
 
 
-def test_the_last_warnings_are_remembered() -> None:
+def test_the_last_warning_of_each_kind_is_remembered() -> None:
     configure(stream=io.StringIO())
     log = get_logger("remembered")
     log.info("not this one")
-    for number in range(30):
+    for pipeline in ("a", "b"):
+        log.warning("bad", pipeline=pipeline)
+    for number in range(30):  # one that repeats pushes no other one out
         log.warning("worse", number=number, password="hunter2")
         log.warning("worse", number=number, password="hunter2")  # of a burst only the first
     try:
         raise ValueError
     except ValueError:
         log.exception("worst")
-    worst, *worse = recent_warnings()
+    worst, worse, *bad = recent_warnings()[:4]
     assert (worst["level"], worst["logger"], worst["event"]) == ("error", "remembered", "worst")
     assert "traceback" not in worst
-    assert [line["number"] for line in worse] == list(range(29, 10, -1))
-    assert {line["password"] for line in worse} == {"***"}
+    assert (worse["number"], worse["count"], worse["password"]) == (29, 30, "***")
+    assert [line["pipeline"] for line in bad] == ["b", "a"] and "count" not in bad[0]
+    for number in range(30):
+        log.warning(f"kind {number}")
+    assert [line["event"] for line in recent_warnings()] == [f"kind {number}" for number in range(29, 9, -1)]
 
 
 def test_any_value_finds_a_form() -> None:

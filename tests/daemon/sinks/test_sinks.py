@@ -525,13 +525,12 @@ def test_a_reader_that_has_gone() -> None:
         sink.write(Feed(rows=3).chunk())
 
 
-def test_damaged_entries_are_said_not_printed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_entries_are_not_printed(tmp_path: Path) -> None:
     with open(tmp_path / "out", "wb") as file:
         sink = StdoutSink(file.fileno())
         sink.open()
         sink.write(Feed(partitions=1, rows=3).chunk(2, damaged=(0,)))
     assert len((tmp_path / "out").read_bytes().splitlines()) == 3
-    assert [record.message for record in caplog.records] == ["an entry cannot be decoded and was not printed"]
 
 
 # Progress without a log

@@ -131,7 +131,7 @@ class Partition(StagedPartition, RoutedConsumer):
         entry = event.entry
         where = POSITIONS.format(entry.position)
         if event.is_dead_letter:
-            log.warning("entry is a dead letter", topic=str(self.log), position=where, reason=entry.reason)
+            log.debug("entry is a dead letter", topic=str(self.log), position=where, reason=entry.reason)
             return
         if entry.reason is Damage.DECRYPTION:
             what, cure = (
