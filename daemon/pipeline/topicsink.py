@@ -293,8 +293,8 @@ class RememberingTopicSink(TopicSink):
         """See ``LoggedSink.refresh``."""
         return self._memory.refresh()
 
-    def settle(self, floors: Mapping[Log, Position]) -> None:
-        """See ``LoggedSink.settle``: the next commit takes them."""
+    def raise_floors(self, floors: Mapping[Log, Position]) -> None:
+        """See ``LoggedSink.raise_floors``: the next commit takes them."""
         self._floors.update(floors)
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory, use_system_allocator
 from ..runtime.tasks import in_thread
-from ..sinks.base import LoggedSink, Sink
+from ..sinks.base import Sink, logged
 from ..sinks.registry import build_sink
 from ..systems.registry import source_factory, topic_schemas
 from .http import HttpServer
@@ -280,7 +280,7 @@ class Service:
                 config.source,
                 self._pool,
                 metrics,
-                columns=sink.needed_columns if isinstance(sink, LoggedSink) else None,
+                columns=None if (with_log := logged(sink)) is None else with_log.needed_columns,
                 max_records=self._max_records,
             ),
             sink,

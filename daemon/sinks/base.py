@@ -8,7 +8,7 @@ from fastwire.position import Coverage, Log, Position
 
 from ..runtime.errors import SinkFailedError, Superseded
 
-__all__ = ["Decoded", "LoggedSink", "Sink", "SinkFailedError", "Superseded"]
+__all__ = ["Decoded", "LoggedSink", "Sink", "SinkFailedError", "Superseded", "logged"]
 
 
 @runtime_checkable
@@ -125,3 +125,18 @@ class LoggedSink(Sink, Protocol):
 
     def raise_floors(self, floors: Mapping[Log, Position]) -> None:
         """Record with the next commit that a broker has confirmed all acks up to these positions."""
+
+
+def logged(sink: Sink) -> LoggedSink | None:
+    """Return ``sink`` if it has a log, else None.
+
+    Raises TypeError if it creates a dataset and is no complete LoggedSink: it would be taken for one without a log, and
+    its pipeline would not be exactly-once.
+    """
+    if isinstance(sink, LoggedSink):
+        return sink
+    if hasattr(sink, "create_dataset"):
+        lacking = [name for name in LoggedSink.__annotations__ | vars(LoggedSink) if not hasattr(sink, name)]
+        names = ", ".join(name for name in lacking if not name.startswith("_"))
+        raise TypeError(f"the sink {type(sink).__name__} creates a dataset and lacks {names} of LoggedSink")
+    return None

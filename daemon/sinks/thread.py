@@ -12,7 +12,7 @@ from fastwire.columns.chunk import Chunk
 
 from ..dataset.deadletters.sums import DeadLetterSums
 from ..runtime.outside import TOLD_AFTER_S, waiting
-from .base import Decoded, LoggedSink, Sink
+from .base import Decoded, LoggedSink, Sink, logged
 
 __all__ = ["SinkThread"]
 
@@ -30,7 +30,7 @@ class SinkThread:
     def __init__(self, sink: Sink, name: str) -> None:
         self.sink = sink
         # Tested once: a check against a protocol costs more than the decoding of a chunk.
-        self.logged: LoggedSink | None = sink if isinstance(sink, LoggedSink) else None
+        self.logged: LoggedSink | None = logged(sink)
         """The sink, if it has a log; the properties below have neutral values for one that has none."""
         self.busy_since: float | None = None
         """The loop's time at which the running call began; None while no call runs."""

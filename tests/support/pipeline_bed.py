@@ -181,7 +181,7 @@ class NotingSink:
         self.exists = True
 
     def raise_floors(self, floors: Mapping[Log, Position]) -> None:
-        self.notes.append(f"settle {len(floors)}")
+        self.notes.append(f"floors {len(floors)}")
 
     def interrupt(self) -> None: ...
 

@@ -173,7 +173,7 @@ class PostgresSink:
             self._recorded.refresh(self._connected())
             return self._recorded.known.copy()
 
-    def settle(self, floors: Mapping[Log, Position]) -> None:
+    def raise_floors(self, floors: Mapping[Log, Position]) -> None:
         """Record with the next commit that a broker has confirmed all acks up to these positions."""
         self._floors.update(floors)
 

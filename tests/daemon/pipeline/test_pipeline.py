@@ -533,7 +533,7 @@ async def test_settled_floors_reach_the_sink() -> None:
     bed = Bed()
     await bed.running()
     bed.source.events.on_floor(0, Position(1, 5))
-    await bed.until(lambda: "settle 1" in bed.notes)
+    await bed.until(lambda: "floors 1" in bed.notes)
     await bed.end()
 
 

@@ -29,7 +29,7 @@ from fastwire_daemon.encoders.base import Encoder
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetMismatchError, SinkFailedError
-from fastwire_daemon.sinks.base import LoggedSink
+from fastwire_daemon.sinks.base import LoggedSink, logged
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.discard import DiscardSink
 from fastwire_daemon.sinks.stdout import ReaderGoneError, StdoutSink
@@ -577,3 +577,17 @@ async def test_only_a_quick_sink_is_called_on_the_loops_thread(quick: bool) -> N
     assert thread.busy_ns > 0
     assert sink.rows == 40
     assert (sink.thread == threading.get_ident()) == quick
+
+
+def test_a_sink_with_half_a_log_is_refused() -> None:
+    """It would pass for one without a log, and its pipeline would land records twice after a restart."""
+
+    class Half(DiscardSink):
+        def create_dataset(self) -> None: ...
+
+        def refresh(self) -> Coverage:
+            return Coverage()
+
+    with pytest.raises(TypeError, match=r"Half creates a dataset and lacks .*raise_floors.* of LoggedSink"):
+        logged(Half())
+    assert logged(DiscardSink()) is None
