@@ -1,5 +1,8 @@
 """The sockets, threads, time and files around fastwire. The folder ``daemon`` installs as ``fastwire_daemon``."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fastwire.position import NumberPositions, PairPositions, register
 from fastwire.systems import positions, positions_named
 
@@ -11,3 +14,17 @@ register(
     PairPositions("dataset", "log entry and file, for example 12.0"),
     find=positions_named,
 )
+
+if TYPE_CHECKING:
+    from .prompt.read import read
+
+__all__ = ["read"]
+
+# What people at a prompt call. It loads pyarrow, which a daemon may not need, so it is loaded when it is named.
+_AT_THE_PROMPT = {"read": "read"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _AT_THE_PROMPT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.prompt.{_AT_THE_PROMPT[name]}"), name)

@@ -37,6 +37,7 @@ __all__ = [
     "names_of_records",
     "read_query",
     "read_transform",
+    "types_of_records",
 ]
 
 KEY = "_key"
@@ -394,7 +395,7 @@ def read_transform(
     name. Raises ValueError with the reason, for the author of the configuration.
     """
     prefix = "" if decoded is None else "_"
-    types = _types_of_records(system, prefix)
+    types = types_of_records(system, prefix)
     own = names_of_records(system, decoded)
     query = read_query(text, columns, own, carries_time=carries_time, prefix=prefix)
     query, result = _bound(query, _batch_schema(decoded or (), types, (*columns, *query.own)))
@@ -414,10 +415,15 @@ def names_of_records(system: str, decoded: "Sequence[Column] | None") -> tuple[s
     return tuple(name for name in (f"_{name}" for name in row_of(system).names) if name not in typed)
 
 
-def _types_of_records(system: str, prefix: str) -> "dict[str, pa.DataType]":
+def types_of_records(system: str, prefix: str = "") -> "dict[str, pa.DataType]":
+    """Return the columns of records of ``system``, with a ``prefix`` of their names, as plain types of Arrow.
+
+    Columns of chunks that are dictionaries of text are text here.
+    """
     import pyarrow as pa
 
-    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    pair = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+    headers = pa.list_(pa.field("item", pair, nullable=False))
     types = {
         "int32": pa.int32(), "int64": pa.int64(), "bytes": pa.binary(), "strings": pa.string(), "topic": pa.string(),
         "time": pa.timestamp("us", "UTC"), "rare time": pa.timestamp("us", "UTC"), "headers": headers,

@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -98,14 +98,15 @@ class ValueDecoder(RecordRows):
         return tuple(types[name] for name in self._levels)
 
     @property
+    def fields(self) -> "dict[str, pa.Field[Any]]":
+        """The decoded columns of the files, by name."""
+        fields = [*self._values.schema, *([] if self._keys is None else [self._keys.field])]
+        return {field.name: field for field in fields if field.name in self.columns}
+
+    @property
     def texts(self) -> dict[str, str]:
         """The types of the decoded columns of the files, by name."""
-        fields = [*self._values.schema, *([] if self._keys is None else [self._keys.field])]
-        return {
-            field.name: f"{field.type}{'' if field.nullable else ' not null'}"
-            for field in fields
-            if field.name in self.columns
-        }
+        return {name: f"{field.type}{'' if field.nullable else ' not null'}" for name, field in self.fields.items()}
 
     @property
     def nbytes(self) -> int:

@@ -61,6 +61,8 @@ BESIDE = {
     "testing": {"pipeline", "systems", "sinks", "dataset", "encoders", "config", "runtime", "devbroker", "client"},
     "pulsar": {"systems"},  # the name under which users import the asyncio client of Pulsar
     "client": {"systems", "config"},  # the asyncio client of all systems
+    "": {"prompt"},  # the package itself has their names
+    "prompt": {"systems", "sinks", "config", "runtime"},  # blocking calls for scripts and notebooks
 }
 COMMANDS = {"cli"}
 # The only modules in ``daemon/`` itself.
@@ -94,12 +96,14 @@ ONLY_IN = {
         "config.sqlworker",
         "spark",
         "testing",
+        "prompt",
         "cli",
     },
     "adbc_driver_postgresql": {"sinks.postgresql.session"},
-    "duckdb": {"config.rowwise", "config.sqlworker"},
+    "duckdb": {"config.rowwise", "config.sqlworker", "prompt"},
+    "polars": {"prompt"},
     "pyspark": {"spark"},
-    "uvloop": {"service", "spark.source.connections", "testing.system.suite"},
+    "uvloop": {"service", "prompt.loopthread", "spark.source.connections", "testing.system.suite"},
     "socket": {
         "net.endpoint",
         "net.httpget",
@@ -117,7 +121,7 @@ ONLY_IN = {
     "botocore": {"net.auth.aws_msk_iam", "dataset.storage.awsprofile", "dataset.storage.lifecycle"},
     "pydantic": {"config", *(f"systems.{name}.config" for name in SYSTEMS)},
     "typer": {"cli"},
-    "rich": {"runtime.logs", "service.progress", "cli"},
+    "rich": {"runtime.logs", "service.progress", "prompt.progress", "cli"},
 }
 # Opening a connection to a broker, or a listener for one, whoever does it.
 OPENS_SOCKETS = {
@@ -446,9 +450,11 @@ def test_every_import_from_outside_is_declared() -> None:
         each for each in with_lake if local(each.module) not in ("dataset.storage.bucket", "dataset.tables.delta")
     ]
     with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "config.sqlworker")]
-    always = [each for each in with_aws if local(each.module) not in ONLY_IN["botocore"]]
+    at_prompt = [each for each in with_aws if local(each.module) not in ONLY_IN["botocore"]]
+    always = [each for each in at_prompt if unit(each.module) != "prompt"]
     for extra, inside_extra in (
         (None, always),
+        ("prompt", at_prompt),
         ("aws", with_aws),
         ("sql", with_sql),
         ("lake", with_lake),

@@ -49,13 +49,13 @@ class Part:
 
     @property
     def file(self) -> Path:
-        """Where the part leaves what it has done."""
+        """The file in which the part leaves what it has done."""
         return FOLDER / f"{self.number}-of-{self.parts}.json"
 
 
 @dataclass(frozen=True)
 class Soaked:
-    """What a part, or all parts together, have done. ``outcomes``: by test function; ``done``: lines of the tests."""
+    """The work of a part, or of all parts together. ``outcomes``: by test function; ``done``: lines of the tests."""
 
     commit: str
     part: Part

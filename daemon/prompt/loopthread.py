@@ -1,0 +1,51 @@
+"""A thread with an event loop of its own, for blocking calls from threads that may have a loop already."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import uvloop
+
+__all__ = ["LoopThread"]
+
+_T = TypeVar("_T")
+
+END_S = 5.0
+
+
+class LoopThread:
+    """Runs coroutines on its loop until ``close``."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run ``work`` to its end and return its result, or raise its exception.
+
+        An exception in the calling thread meanwhile, such as KeyboardInterrupt, cancels it.
+        """
+        return self.wait(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    @staticmethod
+    def wait(future: "Future[_T]") -> _T:
+        """Return the result of ``future``, which an exception in this thread cancels."""
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the loop and the thread. A second call does nothing."""
+        if self._thread.is_alive() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(END_S)

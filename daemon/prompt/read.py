@@ -1,0 +1,377 @@
+"""``read``: records of topics, from a start to an end, as one Arrow table, a frame, or batches."""
+
+import time
+import warnings
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.errors import FastwireError
+from fastwire.position import Log
+from fastwire.systems import row_of
+
+from ..config import Connection, Start, TopicChoice, parse_connection
+from ..config.decode import DecodeConfig, parse_decode
+from ..config.fields import parse_moment
+from ..config.rowwise import types_of_records
+from ..runtime.errors import LogRefusedError
+from ..sinks.registry import decoder_of
+from ..systems.registry import reading, system_named
+from .loopthread import LoopThread
+from .progress import Progress
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+    from ..sinks.valuedecoder import ValueDecoder
+
+__all__ = ["Records", "read"]
+
+KEPT_LETTERS = 1000
+
+
+def read(
+    url: str,
+    topic: str | Iterable[str] = (),
+    *,
+    start: str | datetime = "earliest",
+    end: str | datetime = "now",
+    pattern: str | None = None,
+    partitions: Iterable[int] | None = None,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    decode: str | Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    **connection: Any,
+) -> "Records":
+    """Return the records of ``topic``, of several, or of all that match ``pattern``; nothing is read yet.
+
+    ``url`` names the brokers and their system, and ``connection`` has more keys of a connection as in a configuration
+    file (``auth``, ``tls``). Nothing is left at the brokers: no group, no cursor.
+
+    ``start`` is what the command ``tail`` takes as ``--from``: earliest, latest, ``-5m``, an RFC 3339 time or a
+    position; or a datetime with a zone. ``end`` is "now", what the topics hold when the reading begins, or a time: each
+    partition then ends before its first record of that time or later. ``partitions`` are numbers in the column
+    ``partition``, ``columns`` the names of the columns, and ``limit`` is the largest number of rows; which ones of
+    several partitions come first is not said. ``decode`` is the table ``[decode]`` of a configuration, or its format
+    where that suffices; columns are then the fields of the values, and those of the record with a _ before their name.
+
+    ``progress`` shows a line with rows and rate; by default on a terminal and in a notebook.
+
+    Raises ConfigError for keys that cannot be, ValueError for the rest. What brokers refuse raises FastwireError, when
+    the records are asked for.
+    """
+    made = parse_connection({"url": url} | connection)
+    system = system_named(made.system)
+    grammar = system.grammar
+    names = [topic] if isinstance(topic, str) else list(topic)
+    if bool(names) == (pattern is not None):
+        raise ValueError("read takes either topics or a pattern")
+    choice = TopicChoice(tuple(map(grammar.topic, names)), None if pattern is None else grammar.pattern(pattern))
+    if isinstance(start, datetime):
+        start = start.isoformat()
+    if limit is not None and (isinstance(limit, bool) or limit < 0):
+        raise ValueError(f"limit is a number of rows, not {limit!r}")
+    table = None if decode is None else parse_decode(_decode_keys(decode, columns))
+    known = row_of(grammar.name).names
+    if table is None and columns is not None and (strange := [name for name in columns if name not in known]):
+        raise ValueError(f'"{strange[0]}" is not a column: known are {", ".join(known)}')
+    return Records(
+        made,
+        choice,
+        system.start_of(start, choice),
+        end=_moment(end),
+        partitions=None if partitions is None else frozenset(partitions),
+        columns=None if columns is None else tuple(columns),
+        limit=limit,
+        decode=table,
+        progress=progress,
+    )
+
+
+def _decode_keys(decode: str | Mapping[str, Any], columns: Sequence[str] | None) -> dict[str, Any]:
+    keys = {"format": decode} if isinstance(decode, str) else dict(decode)
+    return keys if columns is None else keys | {"columns": list(columns)}
+
+
+def _moment(end: str | datetime) -> datetime | None:
+    if end == "now":
+        return None
+    moment = parse_moment(end)
+    if moment is None:
+        raise ValueError(f'end is "now" or a time with its zone, such as "2025-01-31T00:00:00Z" or "-1h", not {end!r}')
+    return moment
+
+
+class Records:
+    """The records of a ``read``. Each way to take them reads the topics once: a second one reads them again.
+
+    Anything that takes a stream of Arrow data (``__arrow_c_stream__``) takes it: ``polars.DataFrame(records)``.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topics: TopicChoice,
+        start: Start,
+        *,
+        end: datetime | None,
+        partitions: frozenset[int] | None,
+        columns: tuple[str, ...] | None,
+        limit: int | None,
+        decode: DecodeConfig | None,
+        progress: bool | None,
+    ) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._start = start
+        self._end = end
+        self._partitions = partitions
+        self._columns = columns
+        self._limit = limit
+        self._decode = decode
+        self._progress = progress
+        self.dead_letters: list[DeadLetter] = []
+        """Records of the last reading that could not be decoded, the first thousand: position, reason and payload."""
+        self.dead_letter_count = 0
+        """Number of all of these."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records as they come. Memory is bounded: nothing more is read while nothing is taken.
+
+        Records that cannot be decoded are left out; ``dead_letters`` has them, and a warning counts them at the end.
+        Raises FastwireError where brokers refuse or do not answer, and for a value that does not fit if
+        ``decode.on_error`` is "stop".
+        """
+        self.dead_letters, self.dead_letter_count = [], 0
+        with Progress(self._progress) as progress:
+            for batch in self._limited():
+                progress.add(batch.num_rows)
+                yield batch
+        if self.dead_letter_count:
+            first = self.dead_letters[0]
+            warnings.warn(
+                f"{self.dead_letter_count} records cannot be decoded and are left out; the first one, of {first.log}: "
+                f"{first.reason}. `dead_letters` has them",
+                stacklevel=2,
+            )
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader for what does not fit into memory; its columns are those of the first records."""
+        batches = self.batches()
+        first = next(batches, None)
+        schema = self._empty() if first is None else first.schema
+
+        def rest() -> Iterator[pa.RecordBatch]:
+            if first is not None:
+                yield first
+            for batch in batches:
+                yield batch if batch.schema == schema else _as(batch, schema)
+
+        return pa.RecordBatchReader.from_batches(schema, rest())
+
+    def to_table(self) -> pa.Table:
+        """Return all records; columns that newer schemas bring are null in older records."""
+        tables = [pa.Table.from_batches([batch]) for batch in self.batches()]
+        if not tables:
+            return self._empty().empty_table()
+        return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+    def to_pandas(self, **options: Any) -> Any:
+        """Return a ``pandas.DataFrame``; ``options`` are those of ``pyarrow.Table.to_pandas``."""
+        return self.to_table().to_pandas(**options)
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return a frame of Polars."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.to_table())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_duckdb(self, connection: "duckdb.DuckDBPyConnection", name: str) -> "duckdb.DuckDBPyRelation":
+        """Make the table ``name`` of a DuckDB connection from the records, a batch at a time, and return it."""
+        quoted = '"' + name.replace('"', '""') + '"'
+        reader = self.to_reader()
+        connection.register("_fastwire_records", reader)
+        try:
+            connection.execute(f"CREATE TABLE {quoted} AS SELECT * FROM _fastwire_records")
+        finally:
+            connection.unregister("_fastwire_records")
+        return connection.table(quoted)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    # --- reading
+
+    def _limited(self) -> Iterator[pa.RecordBatch]:
+        left = self._limit
+        if left == 0:
+            return
+        decoder = self._decoder()
+        with _Stream(self._connection, self._topics, self._start) as stream:
+            cut = Cut(self._partitions, self._end)
+            count = stream.partitions() if self._end is not None and self._partitions is None else 0
+            for chunk in stream:
+                self._note(chunk.dead_letters)
+                if not chunk.rows:
+                    continue
+                for batch, runs in cut.pieces(chunk):
+                    for piece in self._decoded(decoder, batch, runs):
+                        piece = piece if left is None else piece[:left]
+                        if piece.num_rows:
+                            yield piece
+                        if left is not None:
+                            left -= piece.num_rows
+                            if left <= 0:
+                                return
+                if count and cut.ended >= count:
+                    return
+
+    def _decoded(
+        self, decoder: "ValueDecoder | None", batch: pa.RecordBatch, runs: Sequence[tuple[Log, int, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        if decoder is None:
+            yield batch if self._columns is None else batch.select(self._columns)
+            return
+        try:
+            for rows in decoder.decode(batch, runs, _pause):
+                self._note(rows.dead_letters)
+                yield rows.batch
+        except LogRefusedError as exc:
+            raise exc.with_traceback(None) from None
+
+    def _decoder(self) -> "ValueDecoder | None":
+        if self._decode is None:
+            return None
+        system = self._connection.system
+        topics = system_named(system).topic_schemas(self._connection) if self._decode.by_brokers else None
+        return decoder_of(self._decode, system, topics=topics)
+
+    def _empty(self) -> pa.Schema:
+        """Return the columns of no records."""
+        decoder = self._decoder()
+        if decoder is not None:
+            own = types_of_records(self._connection.system, decoder.prefix)
+            fields = decoder.fields
+            return pa.schema(
+                [fields[name] if name in fields else pa.field(name, own[name]) for name in decoder.columns]
+            )
+        own = types_of_records(self._connection.system)
+        return pa.schema([pa.field(name, own[name]) for name in self._columns or own])
+
+    def _note(self, letters: Sequence[DeadLetter]) -> None:
+        self.dead_letter_count += len(letters)
+        self.dead_letters.extend(letters[: KEPT_LETTERS - len(self.dead_letters)])
+
+
+def _pause(why: str, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return ``batch`` with the columns of ``schema``. Raises FastwireError if it has others."""
+    if strange := [name for name in batch.schema.names if name not in schema.names]:
+        raise FastwireError(
+            f"a newer schema has the column {strange[0]}, which the first records lack: read into a table instead, "
+            "or name the columns"
+        )
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class Cut:
+    """Cuts chunks to some ``partitions`` (None: all), and each of them before its first record of ``end`` or later."""
+
+    def __init__(self, partitions: frozenset[int] | None, end: datetime | None) -> None:
+        self._partitions = partitions
+        self._end = None if end is None else pa.scalar(end, pa.timestamp("us", "UTC"))
+        self._over: set[Log] = set()
+
+    @property
+    def ended(self) -> int:
+        """The number of partitions of which nothing more is taken."""
+        return len(self._over)
+
+    def pieces(self, chunk: Chunk) -> Iterator[tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]]:
+        """Yield what is left of a chunk, with the log of its rows; a chunk of which all is left stays in one piece."""
+        batch = pa.record_batch(chunk)
+        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
+        chunk.release()
+        if self._partitions is None and self._end is None:
+            yield batch, runs
+            return
+        for log, first, rows in runs:
+            number = batch["partition"][first].as_py()
+            if log in self._over or (self._partitions is not None and number not in self._partitions):
+                continue
+            kept = self._kept(log, batch["timestamp"].slice(first, rows))
+            if kept:
+                yield batch.slice(first, kept), [(log, 0, kept)]
+
+    def _kept(self, log: Log, times: pa.Array) -> int:
+        if self._end is None:
+            return len(times)
+        later = pc.index(pc.greater_equal(times, self._end), True).as_py()
+        if later < 0:
+            return len(times)
+        self._over.add(log)
+        return int(later)
+
+
+class _Stream:
+    """An open reader as a blocking iterator over chunks, up to what the topics hold at its opening."""
+
+    def __init__(self, connection: Connection, topics: TopicChoice, start: Start) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._start = start
+        self._stack = AsyncExitStack()
+        self._thread = LoopThread("fastwire read")
+        self._chunks: AsyncIterator[Chunk] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._thread.call(self._open())
+        except BaseException:
+            self._thread.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._thread.call(self._stack.aclose())
+        finally:
+            self._thread.close()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        while (chunk := self._thread.call(self._next())) is not None:
+            yield chunk
+
+    def partitions(self) -> int:
+        """Return the number of partitions of the topics."""
+        described = self._thread.call(system_named(self._connection.system).describe(self._connection, self._topics))
+        return sum(max(1, count) for _, count in described.topics)
+
+    async def _open(self) -> None:
+        reader = await self._stack.enter_async_context(reading(self._connection, self._topics, self._start))
+        self._chunks = reader.up_to_now()
+
+    async def _next(self) -> Chunk | None:
+        assert self._chunks is not None, "it is open"
+        return await anext(self._chunks, None)

@@ -1,0 +1,203 @@
+"""Reading at a prompt, on the embedded brokers of all systems."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import fastwire_daemon as fw
+from fastwire.columns.chunk import DeadLetter
+from fastwire.errors import FastwireError
+from fastwire_daemon.config import ConfigError
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+
+BROKERS: dict[str, Any] = {
+    "kafka": lambda: KafkaDevBroker(KafkaOptions()),
+    "pulsar": lambda: PulsarDevBroker(PulsarOptions()),
+    "tank": lambda: TankDevBroker(TankOptions()),
+    "tubemq": lambda: TubeMQDevBroker(TubeMQOptions()),
+}
+ROWS = 100
+
+
+@pytest.fixture(params=BROKERS)
+def broker(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A broker of each system with 100 records in each of two partitions of a topic."""
+    with running(BROKERS[request.param]()) as made:
+        made.create_topic("orders", 2)
+        for partition in range(2):
+            made.produce("orders", [b"%d-%d" % (partition, n) for n in range(ROWS)], partition)
+        yield made
+
+
+@pytest.fixture
+def kafka() -> Iterator[KafkaDevBroker]:
+    with running(KafkaDevBroker(KafkaOptions())) as made:
+        made.create_topic("orders", 2)
+        yield made
+
+
+def test_all_that_a_topic_holds(broker: Any) -> None:
+    table = fw.read(broker.url, "orders").to_table()
+    assert sorted(table["value"].to_pylist()) == sorted(b"%d-%d" % (p, n) for p in range(2) for n in range(ROWS))
+    for partition in range(2):
+        own = table.filter(pa.compute.equal(table["partition"], partition))["value"].to_pylist()
+        assert own == [b"%d-%d" % (partition, n) for n in range(ROWS)]
+    if hasattr(broker, "violations"):
+        assert broker.violations == []
+
+
+def test_partitions_columns_and_a_limit(broker: Any) -> None:
+    chosen = fw.read(broker.url, "orders", partitions=[1], columns=["value", "partition"]).to_table()
+    assert chosen.column_names == ["value", "partition"]
+    assert chosen["value"].to_pylist() == [b"1-%d" % n for n in range(ROWS)]
+    assert fw.read(broker.url, "orders", limit=7).to_table().num_rows == 7
+    assert fw.read(broker.url, "orders", limit=0).to_table().num_rows == 0
+
+
+def test_a_topic_without_records_has_its_columns(broker: Any) -> None:
+    broker.create_topic("empty", 1)
+    empty = fw.read(broker.url, "empty").to_table()
+    full = fw.read(broker.url, "orders").to_table()
+    assert empty.num_rows == 0 and empty.column_names == full.column_names
+    kinds = {True: pa.string()}
+    assert empty.schema.types == [kinds.get(pa.types.is_dictionary(each), each) for each in full.schema.types]
+
+
+def test_an_end_is_before_the_first_record_of_that_time(kafka: KafkaDevBroker) -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    for partition in range(2):
+        kafka.produce("orders", [b"%d" % n for n in range(10)], partition)
+    times = fw.read(kafka.url, "orders", columns=["timestamp"]).to_table()["timestamp"].to_pylist()
+    assert fw.read(kafka.url, "orders", end=began).to_table().num_rows == 0
+    assert fw.read(kafka.url, "orders", end=max(times) + timedelta(seconds=1)).to_table().num_rows == 20
+    assert fw.read(kafka.url, "orders", end=min(times)).to_table().num_rows == 0
+
+
+def test_frames(broker: Any) -> None:
+    records = fw.read(broker.url, "orders", columns=["value", "partition"])
+    assert records.to_polars().shape == (2 * ROWS, 2)
+    assert records.to_pandas()["partition"].sum() == ROWS
+    assert pl.DataFrame(records).height == 2 * ROWS
+    with duckdb.connect() as connection:
+        relation = records.to_duckdb(connection, 'my "orders"')
+        assert relation.count("*").fetchall() == [(2 * ROWS,)]
+    assert sum(batch.num_rows for batch in records.to_reader()) == 2 * ROWS
+
+
+def test_in_a_running_loop_and_on_any_thread(broker: Any) -> None:
+    async def notebook() -> int:
+        return int(fw.read(broker.url, "orders").to_table().num_rows)
+
+    assert asyncio.run(notebook()) == 2 * ROWS
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(fw.read(broker.url, "orders").to_table().num_rows))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [2 * ROWS] * 3
+
+
+def test_no_thread_is_left(broker: Any) -> None:
+    def ours() -> list[str]:
+        return [each.name for each in threading.enumerate() if each.name == "fastwire read"]
+
+    batches = fw.read(broker.url, "orders").batches()
+    next(batches)
+    assert len(ours()) == 1
+    batches.close()  # type: ignore[attr-defined]
+    assert ours() == []
+    with pytest.raises(FastwireError):
+        fw.read(f"{broker.url.partition('://')[0]}://127.0.0.1:1", "orders").to_table()
+    assert ours() == []
+
+
+SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Path:
+    file = tmp_path / "order.avsc"
+    file.write_text(json.dumps(SCHEMA))
+    return file
+
+
+def test_decoded_values(broker: Any, schema: Path) -> None:
+    broker.create_topic("typed", 1)
+    broker.produce("typed", [b'{"id": %d}' % n for n in range(10)], 0)
+    decode = {"format": "json", "schema": str(schema)}
+    table = fw.read(broker.url, "typed", decode=decode).to_table()
+    assert table.to_pydict() == {"id": list(range(10))}
+    table = fw.read(broker.url, "typed", decode=decode, columns=["id", "_partition"]).to_table()
+    assert table.column_names == ["id", "_partition"]
+    broker.create_topic("empty", 1)
+    assert fw.read(broker.url, "empty", decode=decode).to_table().schema == pa.schema([("id", pa.int64())]).set(
+        0, pa.field("id", pa.int64(), nullable=False)
+    )
+
+
+def test_what_cannot_be_decoded_is_told_and_kept(kafka: KafkaDevBroker, schema: Path) -> None:
+    kafka.produce("orders", [b'{"id": 1}', b"no json", b'{"id": 3}'], 0)
+    records = fw.read(kafka.url, "orders", decode={"format": "json", "schema": str(schema)})
+    with pytest.warns(
+        UserWarning, match="^1 records cannot be decoded and are left out; the first one, of orders partition 0"
+    ):
+        assert records.to_table().to_pydict() == {"id": [1, 3]}
+    [letter] = records.dead_letters
+    assert isinstance(letter, DeadLetter) and letter.payload == b"no json" and records.dead_letter_count == 1
+    stop = {"format": "json", "schema": str(schema), "on_error": "stop"}
+    with pytest.raises(FastwireError, match="does not match the schema"):
+        fw.read(kafka.url, "orders", decode=stop).to_table()
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no topic": ({"topic": ()}, "either topics or a pattern"),
+    "a column": ({"columns": ["price"]}, '"price" is not a column: known are key, value'),
+    "a start": ({"start": "yesterday"}, "yesterday"),
+    "an end": ({"end": "soon"}, 'end is "now" or a time with its zone'),
+    "an end without zone": ({"end": datetime(2026, 1, 1)}, "needs a zone"),  # noqa: DTZ001
+    "a limit": ({"limit": -1}, "limit is a number of rows"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_is_refused_at_once(what: str) -> None:
+    keys, said = WRONG[what]
+    with pytest.raises(ValueError, match=said):
+        fw.read("kafka://127.0.0.1:1", **({"topic": "orders"} | keys))
+
+
+def test_keys_of_connections_and_decoders_are_those_of_a_configuration() -> None:
+    with pytest.raises(ConfigError, match="tls"):
+        fw.read("kafka://127.0.0.1:1", "orders", tls={"cafile": "x"})
+    with pytest.raises(ConfigError, match="schema"):
+        fw.read("kafka://127.0.0.1:1", "orders", decode="json")
+
+
+def test_a_line_of_progress(kafka: KafkaDevBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    kafka.produce("orders", [b"x"] * 10, 0)
+    assert fw.read(kafka.url, "orders", progress=True).to_table().num_rows == 10
+    assert fw.read(kafka.url, "orders", progress=False).to_table().num_rows == 10
+    capsys.readouterr()
+
+
+def test_names_at_the_prompt() -> None:
+    assert fw.__all__ == ["read"]
+    with pytest.raises(AttributeError, match="no attribute 'red'"):
+        fw.red  # noqa: B018
