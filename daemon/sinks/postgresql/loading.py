@@ -5,9 +5,8 @@ from itertools import groupby
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from .rows import Letter, Ready
+from .rows import Letter, Ready, counting
 from .session import Refused, Session, quoted
 from .target import Target
 
@@ -76,7 +75,7 @@ class Replacing:
 
     def _staged(self, ready: Ready) -> pa.RecordBatch:
         batch = ready.batch
-        numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows), start=self._at)
+        numbers = counting(batch.num_rows, self._at)
         self._at += batch.num_rows
         batch = batch.append_column(_AT, numbers)
         return batch if ready.deleted is None else batch.append_column(_DELETED, ready.deleted)

@@ -1,7 +1,9 @@
 """Make the sink of a table of PostgreSQL from a configuration."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fastwire.decode.evolution import Column
 from fastwire.systems import row_of
 
 from ...config import ConfigError, PipelineConfig, Problem
@@ -11,6 +13,7 @@ from ...dataset.columnnames import NameRule
 from ...dataset.tableschema import data_columns
 from ..recordrows import RecordRows
 from .columns import arrow_of
+from .envelope import columns_in
 from .options import PostgresOptions
 from .session import Server
 from .sink import PostgresSink
@@ -58,8 +61,15 @@ def make_sink(
         rows = decoder
     unstored = _unstored(pipeline) & frozenset(rows.columns)
     types = () if decoder is None else decoder.types
-    made = [each for each in data_columns(source.system, rows.columns, types) if each.name not in unstored]
+    made: Sequence[Column] = data_columns(source.system, rows.columns, types)
     problems = []
+    changes = sink.envelope == "debezium"
+    if changes:
+        try:
+            made, unstored = columns_in(made), frozenset({DELETED})
+        except ValueError as exc:
+            raise ConfigError([Problem("", "sink.envelope", str(exc))]) from None
+    made = [each for each in made if each.name not in unstored]
     for each in made:
         try:
             arrow_of(each)
@@ -84,6 +94,7 @@ def make_sink(
         shared=source.shared,
         columns=made,
         unstored=unstored,
+        changes=changes,
     )
     return PostgresSink(server_of(pipeline), target_of(pipeline), options, rows, gather_bytes=gather_bytes)
 

@@ -1,7 +1,7 @@
 """Rows on their way into a table: with the columns of the table, and with what makes dead letters of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from ...config.decode import DELETED
 from ..recordrows import Runs
 from .columns import Held, fitting
 
-__all__ = ["Gathered", "Letter", "Ready", "prepared"]
+__all__ = ["Gathered", "Letter", "Ready", "counting", "prepared"]
 
 NO_KEY = ("23502", "a column of its key is null")
 _VALUE = "value"
@@ -28,6 +28,14 @@ class Gathered:
     """Value and place of the records."""
     runs: Runs
     """The logs of the rows of ``source``."""
+    unfit: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """SQLSTATE and reason of rows of ``batch`` that cannot land."""
+
+    def of(
+        self, batch: pa.RecordBatch, numbers: Sequence[int], unfit: Mapping[int, tuple[str, str]] | None = None
+    ) -> "Gathered":
+        """Return other rows of the same records."""
+        return replace(self, batch=batch, numbers=numbers, unfit=unfit or {})
 
 
 class Letter(NamedTuple):
@@ -61,7 +69,7 @@ def prepared(gathered: Gathered, held: Mapping[str, Held], key: Sequence[str], o
     deleted = _deleted(gathered) if key else None
     if deleted is not None:
         batch = _with_keys(batch, key, deleted)
-    arrays, wrong = {}, dict[int, tuple[str, str]]()
+    arrays, wrong = {}, dict(gathered.unfit)
     for name in batch.schema.names:
         if name in held:
             arrays[name], unfit = fitting(batch.column(name), held[name], name in of_bytes)
@@ -77,6 +85,11 @@ def prepared(gathered: Gathered, held: Mapping[str, Held], key: Sequence[str], o
         rows, numbers = rows.take(kept), [numbers[row] for row in kept.to_pylist()]
         deleted = None if deleted is None else deleted.take(kept)
     return Ready(rows, gathered, numbers, deleted, letters=letters)
+
+
+def counting(rows: int, first: int = 0) -> pa.Array:
+    """Return the numbers of so many rows."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows), start=first), 1)
 
 
 def _deleted(gathered: Gathered) -> pa.Array:

@@ -21,6 +21,7 @@ from ...runtime.errors import SinkFailedError
 from ...runtime.logs import get_logger
 from ..base import Decoded
 from ..recordrows import DecodedRows, RecordRows
+from .envelope import opened
 from .landing import Landing, Roll
 from .options import PostgresOptions
 from .recorded import Recorded
@@ -246,9 +247,11 @@ class PostgresSink:
 
     def _ready(self, session: Session) -> list[Ready]:
         """Return the rows of the roll as the table takes them, after the columns that it lacks were added."""
-        events = [(each, False) for each in self._gathered]
+        gathered_rows = [(each, False) for each in self._gathered]
+        if self._options.changes:
+            gathered_rows = [part for each in self._gathered for part in opened(each)]
         fields: dict[str, pa.Field] = {}
-        for gathered, _ in events:
+        for gathered, _ in gathered_rows:
             for field in gathered.batch.schema:
                 if field.name not in self._recorded.held and field.name not in self._options.unstored:
                     fields.setdefault(field.name, field)
@@ -256,7 +259,10 @@ class PostgresSink:
             self._recorded.add(session, list(fields.values()))
             _log.info("columns were added to the table", table=self._target.name, columns=sorted(fields))
         return [
-            prepared(gathered, self._recorded.held, self._target.key, self._target.of_bytes) for gathered, _ in events
+            Ready(gathered.batch.select([]), gathered, (), clears=True)
+            if clears
+            else prepared(gathered, self._recorded.held, self._target.key, self._target.of_bytes)
+            for gathered, clears in gathered_rows
         ]
 
     def _note(self, ready: Sequence[Ready], refused: Sequence[DeadLetter]) -> None:
