@@ -1,4 +1,4 @@
-"""Eleven fuzzers, each for FASTWIRE_FUZZ_SECONDS: a quarter of an hour by default, so half an hour for most systems.
+"""Twelve fuzzers, each for FASTWIRE_FUZZ_SECONDS: a quarter of an hour by default, so half an hour for most systems.
 
 `make soak` runs them in the build with the sanitizers, which report a read beyond a buffer: FASTWIRE_FUZZ_UNDER is what
 it puts before the command.
@@ -25,6 +25,7 @@ UNDER = shlex.split(os.environ.get("FASTWIRE_FUZZ_UNDER", ""))
         "state",
         "kafka",
         "kafka_state",
+        "kafka_log",
         "tank",
         "tank_state",
         "tubemq",

@@ -3,7 +3,8 @@
 import pytest
 
 from fastwire.kafka.producing.payload import Record, encode_batch
-from tests.support.kafka.damaged_log import Drawn, audit
+from tests.fuzz.hunt import found, kept
+from tests.fuzz.kafka_log import run_block, run_case
 from tests.support.kafka.golden import Reading, StoredLog
 
 ROWS = 5
@@ -38,10 +39,11 @@ def test_a_first_offset_that_lies_behind_a_damaged_batch(room: int, mask: int) -
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_damage_outside_the_checksum_in_pairs(block: int) -> None:
-    for seed in range(block * 200, block * 200 + 200):
-        drawn = Drawn(seed)
-        try:
-            audit(drawn, drawn.read())
-        except AssertionError as exc:
-            raise AssertionError(f"seed {seed}: {exc}; damage {drawn.harmed}") from exc
+def test_damage_anywhere_in_pairs(block: int) -> None:
+    reached = run_block(block, 0, 200)
+    assert min(reached[what] for what in ("rows", "letters", "stops")) > 0, reached
+
+
+@pytest.mark.parametrize("name", found("log"))
+def test_what_fuzzing_has_found(name: str) -> None:
+    run_case(kept(name))
