@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from datetime import timedelta
 from struct import pack
 
 import cramjam
@@ -205,6 +206,17 @@ def test_milliseconds_are_written_so_that_they_are_read() -> None:
 def test_a_first_message_without_a_timestamp_is_of_1970() -> None:
     rows = reading().read(answer(chunk_of(b"\x04\x02\x01a")))
     assert [row["timestamp"].timestamp() for row in rows] == [0]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("keys", [None, b"k"])
+def test_the_last_message_of_a_bundle_may_have_the_time_of_the_one_before(compress: bool, keys: bytes | None) -> None:
+    """The messages before it are walked by the loop for plain ones, which has to leave their time."""
+    times = [T, T, T + 1, T + 2, T + 2]
+    sent = [Message(timestamp=time, key=keys, value=b"x" * 40) for time in times]
+    read = reading()
+    read.read(answer(chunk_of(encode_bundle(sent, compress=compress))))
+    assert [(row["timestamp"] - EPOCH) // timedelta(milliseconds=1) for row in read.rows] == times
 
 
 def test_sparse_bundles_number_the_next_one() -> None:
