@@ -17,11 +17,12 @@ register(
 
 if TYPE_CHECKING:
     from .prompt.read import read
+    from .prompt.write import write
 
-__all__ = ["read"]
+__all__ = ["read", "write"]
 
 # What people at a prompt call. It loads pyarrow, which a daemon may not need, so it is loaded when it is named.
-_AT_THE_PROMPT = {"read": "read"}
+_AT_THE_PROMPT = {"read": "read", "write": "write"}
 
 
 def __getattr__(name: str) -> Any:

@@ -198,6 +198,6 @@ def test_a_line_of_progress(kafka: KafkaDevBroker, capsys: pytest.CaptureFixture
 
 
 def test_names_at_the_prompt() -> None:
-    assert fw.__all__ == ["read"]
+    assert fw.__all__ == ["read", "write"]
     with pytest.raises(AttributeError, match="no attribute 'red'"):
         fw.red  # noqa: B018
