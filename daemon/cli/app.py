@@ -15,6 +15,7 @@ from fastwire.errors import FastwireError
 from .check.command import check
 from .commands.completion import completion
 from .commands.dev_broker import dev_broker
+from .commands.erase import erase
 from .commands.expire import expire
 from .commands.man import man
 from .commands.run import run
@@ -47,7 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_RUNNING = (run, check, status, top, spark, verify, dead, expire, tail, produce)
+_RUNNING = (run, check, status, top, spark, verify, dead, expire, erase, tail, produce)
 _HELPING = (dev_broker, demo, unit, schema, completion, man)
 for command in (*_RUNNING, *_HELPING):
     app.command()(command)

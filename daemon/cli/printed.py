@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..config import PipelineConfig, SparkConfig, SparkSource, TopicChoice
+    from ..dataset.erasure.erasure import Erasure
     from ..dataset.expiry import Expired
     from ..dataset.proof.report import VerifyReport
     from .check.checks import CheckResult
@@ -20,6 +21,7 @@ __all__ = [
     "origin",
     "place_of",
     "show_daemon",
+    "show_erased",
     "show_expired",
     "show_job",
     "show_pipeline",
@@ -165,6 +167,10 @@ def show_report(report: "VerifyReport") -> None:
         say(f"  expired and deleted: {counted(report.expired_files, 'file')}")
     if report.undeleted:
         say(f"  expired and not deleted (run expire again): {counted(len(report.undeleted), 'file')}")
+    if report.erased:
+        say(f"  erased: {counted(report.erased, 'row')}")
+    if report.unerased:
+        say(f"  to be erased from (run erase again): {counted(len(report.unerased), 'file')}")
     if report.removed:
         say(f"  removed after their commit: {counted(len(report.removed), 'file')}")
     _show_list(
@@ -205,6 +211,27 @@ def show_expired(found: "Expired", *, dry_run: bool) -> None:
         f"{counted(found.files, 'file')}, {format_bytes(found.nbytes)}{dead_letters}"
     )
     say(f"  {counted(found.deleted, 'file')} {'would be deleted' if dry_run else 'deleted'}")
+
+
+def show_erased(found: "Erasure", *, dry_run: bool) -> None:
+    """Print the result of `erase`."""
+    from ..dataset.proof.report import counted
+
+    say(
+        f"{found.path}: {counted(found.rows, 'row')} {'would be erased' if dry_run else 'erased'} from "
+        f"{counted(found.files, 'file')}, of {found.looked_into:,} looked into"
+    )
+    if found.dead_letters:
+        what = "would be emptied" if dry_run else "emptied"
+        say(f"  {counted(found.dead_letters, 'dead letter')} with the text in them {what}")
+    if found.finished:
+        say(f"  finished for an interrupted call: {counted(found.finished, 'file')}")
+    if found.open_rolls:
+        say(
+            f"  not committed yet, by writers at work: {counted(found.open_rolls, 'file')}: run erase again behind "
+            "their next commit, or with --wait"
+        )
+    _show_list("not looked into", [f"{name}: {why}" for name, why in found.unread.items()])
 
 
 _STYLES = {"bad": "bold red", "dim": "dim", "": ""}

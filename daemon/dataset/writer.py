@@ -30,7 +30,7 @@ from .identity import Identity
 from .level import check_directory
 from .log.chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
 from .log.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
-from .log.entry import DEAD_LETTERS, DeadLetterLike, LogEntry, Replayed, Replaying, entry_name, timestamp
+from .log.entry import DEAD_LETTERS, DeadLetterLike, Erased, LogEntry, Replayed, Replaying, entry_name, timestamp
 from .log.whole import Notes, check_whole
 from .origin import Origin
 from .place import publication_of, storage_at
@@ -311,6 +311,14 @@ class DatasetWriter:
         """Declare the files of the log entries up to ``number`` expired. On return they may be deleted (R13)."""
         with self._guard, self._failing("expire files"):
             self._commit_bare(self._entered(), "expiry", expired=number)
+
+    def note_erasure(self, erased: Sequence[Erased]) -> None:
+        """Record that files of earlier entries are exchanged for durable ones without some rows.
+
+        On return they may take their places.
+        """
+        with self._guard, self._failing("record an erasure"):
+            self._commit_bare(self._entered(), "erasure", erased=tuple(erased))
 
     def note_replay(
         self, replayed: Sequence[Replayed] = (), replaying: Replaying | None = None, closes: int = 0

@@ -72,6 +72,7 @@ ENTRY_POINTS = {"client", "pulsar"}
 ONLY_IN = {
     "pyarrow": {
         "encoders",
+        "dataset.erasure",
         "dataset.proof.content",
         "dataset.tables.delta",
         "dataset.tables.icebergworker",

@@ -11,7 +11,7 @@ from fastwire.position import Log, format_position
 from ..staging import StagedFile
 from .entry import DeadLetterCount, DeadLetterLike
 
-__all__ = ["DeadLetterFile", "each_dead_letter", "read_dead_letters"]
+__all__ = ["DeadLetterFile", "Outbox", "each_dead_letter", "read_dead_letters"]
 
 _SCHEMA = pa.schema(
     [
@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 _BATCH_BYTES = 1 << 20
 
 
-class _Outbox:
+class Outbox:
     """A file in memory for pyarrow's writer, which would not survive a failed write; ``take`` empties it."""
 
     closed = False  # pyarrow reads it before each use
@@ -63,7 +63,7 @@ class DeadLetterFile:
     def __init__(self, staged: StagedFile) -> None:
         self.staged = staged
         self._counts: dict[Log, tuple[int, int]] = {}
-        self._outbox = _Outbox()
+        self._outbox = Outbox()
         self._writer: Any = pa.ipc.new_file(pa.PythonFile(self._outbox, mode="w"), _SCHEMA)
 
     @property

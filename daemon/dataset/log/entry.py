@@ -5,6 +5,7 @@ the CRC-32C of each file, and of the entry before. Entries of older versions hav
 """
 
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,11 +24,13 @@ from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 __all__ = [
     "CHECKPOINTS",
     "DEAD_LETTERS",
+    "ERASING",
     "LOG",
     "STAGING",
     "DataFile",
     "DeadLetterCount",
     "DeadLetterLike",
+    "Erased",
     "LogEntry",
     "Replayed",
     "Replaying",
@@ -42,6 +45,7 @@ LOG = "_fastwire/log"
 STAGING = "_fastwire/staging"
 CHECKPOINTS = "_fastwire/checkpoint"
 DEAD_LETTERS = "_fastwire/diverted"
+ERASING = "_fastwire/erasing"
 
 FORMAT = 1
 
@@ -102,6 +106,16 @@ class DeadLetterCount:
     log: Log
     entries: int
     rows: int
+
+
+class Erased(NamedTuple):
+    """The file ``name`` without some of its rows: ``staged`` takes its place once the log entry is durable."""
+
+    name: str
+    staged: str
+    rows: int
+    nbytes: int
+    checksum: int
 
 
 class Replayed(NamedTuple):
@@ -177,7 +191,8 @@ class LogEntry:
     Of the rows that are not in files, ``sent`` ones are in a topic. Of the others, ``filtered``, a query has left out
     the ``unselected`` ones; the rest are dead letters. ``types`` are all columns of decoded values from this commit on,
     if it adds some or makes some wider.
-    The files of all entries up to number ``expired`` may be deleted (0: none). The dead letters ``replayed`` of earlier
+    The files of all entries up to number ``expired`` may be deleted (0: none). The files of earlier entries that
+    ``erased`` names have these sizes and checksums from here on. The dead letters ``replayed`` of earlier
     entries were written back to a topic; those of ``replaying`` are about to be, and ``closes`` is the number of the
     entry with such an intent that is over (0: none). ``before`` is the CRC-32C of the file of
     the log entry before (0 for entry 1); None if an older version of fastwire has written this one.
@@ -196,6 +211,7 @@ class LogEntry:
     floors: tuple[tuple[Log, Position], ...] = ()
     fence: tuple[str, ...] = ()
     expired: int = 0
+    erased: tuple[Erased, ...] = ()
     replayed: tuple[Replayed, ...] = ()
     replaying: Replaying | None = None
     closes: int = 0
@@ -266,6 +282,8 @@ class LogEntry:
             value["fence"] = list(self.fence)
         if self.expired:
             value["expired"] = self.expired
+        if self.erased:
+            value["erased"] = [[*each[:4], _sum_to_json(each.checksum)] for each in self.erased]
         if self.replayed:
             value["replayed"] = _ranges_to_json(self.replayed)
         if self.replaying is not None:
@@ -330,6 +348,7 @@ class LogEntry:
                 ),
                 fence=tuple(_text(writer) for writer in value.get("fence", ())),
                 expired=_count(value.get("expired", 0)),
+                erased=tuple(map(_erased_from_json, value.get("erased", ()))),
                 replayed=_ranges_from_json(value.get("replayed", ())),
                 replaying=Replaying.from_json(value["replaying"]) if "replaying" in value else None,
                 closes=_count(value.get("closes", 0)),
@@ -357,6 +376,13 @@ def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r:.60} is not a count")
     return value
+
+
+def _erased_from_json(value: Any) -> Erased:
+    name, staged, rows, nbytes, checksum = value
+    if ".." in _text(name).split("/") or name.startswith("/") or os.path.dirname(_text(staged)) != ERASING:
+        raise ValueError(f"{name!r:.60} is not a file of a dataset")
+    return Erased(name, staged, _count(rows), _count(nbytes), _sum_from_json(checksum))
 
 
 def _ranges_to_json(ranges: Iterable[Replayed]) -> list[list[int]]:

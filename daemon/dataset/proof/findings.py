@@ -28,6 +28,7 @@ NEXT_STEPS = {
     "size": _RESTORE_FILE,
     "positions": _RESTORE_FILE,
     "content": _RESTORE_FILE,
+    "erased": "Run `fastwire-consume erase` again, with the same condition",
     "table": "Do what the text says. What has landed and is not in the table stays staged, and is added when it can be",
     "checkpoint": "Remove the file: a writer makes the next checkpoint from the log",
 }
@@ -42,7 +43,8 @@ class Problem:
     lost its newest entries), chain (a log entry was written after another one than the one before it), overlap
     (committed twice), gap (positions skipped without a declared gap), sum (rows neither in files nor filtered),
     missing, removed (only if strict), stray, unreadable, rows, size, positions, content (a file that differs from its
-    log entry), checkpoint, table (it has not what has landed). ``where`` is the file or log, ``text`` the description.
+    log entry), erased (it holds rows that a log entry has erased), checkpoint, table (it has not what has landed).
+    ``where`` is the file or log, ``text`` the description.
     """
 
     kind: str

@@ -53,6 +53,7 @@ class VerifyReport:
 
     Every byte of ``read_files`` files was compared; the positions of the rows of ``placed_files`` files were compared.
     ``expired_files`` were deleted by ``expire``, and it has left ``undeleted`` if it was interrupted or still runs.
+    ``erased`` rows were taken out of their files by ``erase``, and it has left them in ``unerased`` ones likewise.
     ``proven``, ``trusted`` and ``unproven`` are sentences for the user.
     """
 
@@ -78,6 +79,8 @@ class VerifyReport:
     pending: list[str] = field(default_factory=list)
     expired_files: int = 0
     undeleted: list[str] = field(default_factory=list)
+    erased: int = 0
+    unerased: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     table: TableReport | None = None
     logs: list[LogReport] = field(default_factory=list)
@@ -118,6 +121,8 @@ class VerifyReport:
             "pending_files": self.pending,
             "expired_files": self.expired_files,
             "undeleted_files": self.undeleted,
+            "erased_rows": self.erased,
+            "unerased_files": self.unerased,
             "removed_files": self.removed,
             "table": None if self.table is None else asdict(self.table),
             "logs": [_log_to_json(each) for each in self.logs],

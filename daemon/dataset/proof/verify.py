@@ -8,7 +8,7 @@ takes no lock.
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -32,7 +32,7 @@ from ...runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatch
 from ..description import DESCRIPTION, Description, read_description
 from ..log.checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
 from ..log.deadletterfile import read_dead_letters
-from ..log.entry import DEAD_LETTERS, LOG, STAGING, LogEntry, entry_name
+from ..log.entry import DEAD_LETTERS, LOG, STAGING, Erased, LogEntry, entry_name
 from ..log.whole import noted_number, noted_numbers, parents, visible
 from ..place import storage_at
 from ..storage.base import Storage
@@ -79,6 +79,12 @@ class _Expected:
     rows: int
     nbytes: int
     checksum: int | None
+    before: "_Expected | None" = None  # its last erasure
+    exchange: str = ""  # the file that takes its place then
+
+    def erased(self, by: Erased) -> "_Expected":
+        """Return what an erasure makes of the file."""
+        return replace(self, rows=by.rows, nbytes=by.nbytes, checksum=by.checksum, before=self, exchange=by.staged)
 
 
 class _Content(NamedTuple):
@@ -87,6 +93,10 @@ class _Content(NamedTuple):
     rows: int
     summed: bool
     placed: bool
+
+
+_UNERASED = _Content(0, False, False)
+"""The file still has rows that a log entry has erased, and the file that takes its place is there."""
 
 
 class _Verification:
@@ -107,6 +117,7 @@ class _Verification:
         self._uncounted = False
         self._noted = 0
         self._last = 0  # the last log entry that was read
+        self._read_to = 0  # the last one when the files were not looked at yet
         self._expired = 0  # files of the log entries up to this one may be gone
         self._table: TableAudit | None = None
 
@@ -179,11 +190,18 @@ class _Verification:
             moves = list(entry.moves(state.number, description.extension))
             for file, (staged, target) in zip((*entry.files, *entry.dead_letters), moves, strict=True):
                 expected[target] = _Expected(state.number, staged, file.rows, file.nbytes, file.checksum)
+            for each in entry.erased:
+                if each.name not in expected:
+                    self._problem("damaged", name, f"erases rows of {each.name}, which no log entry has landed")
+                    continue
+                self._report.erased += expected[each.name].rows - each.rows
+                expected[each.name] = expected[each.name].erased(each)
             if entry.dead_letters:
                 entries = sum(part.entries for part in entry.dead_letter_counts)
                 self._dead_letters[moves[-1][1]] = (entries, sum(part.rows for part in entry.dead_letter_counts))
             if state.number in checkpoints:
                 self._check_checkpoint(state)
+        self._read_to = state.number
         for number in checkpoints:
             if number > state.number:
                 self._problem("log-end", checkpoint_name(number), f"the log ends with entry {state.number}")
@@ -318,7 +336,9 @@ class _Verification:
                     continue
                 if expected[name].number <= self._expired:
                     self._report.undeleted.append(name)
-                if isinstance(outcome, Problem):
+                if outcome is _UNERASED:
+                    self._report.unerased.append(name)
+                elif isinstance(outcome, Problem):
                     self._report.problems.append(outcome)
                 elif not name.startswith(DEAD_LETTERS):
                     self._report.counted_files += 1
@@ -355,7 +375,36 @@ class _Verification:
     def _check_file(
         self, name: str, file: _Expected, count: Callable[[BinaryIO], int] | None, read: bool, place: bool
     ) -> Problem | _Content | None:
-        """Check one file; return None if it does not exist."""
+        """Check one file; return None if it does not exist, _UNERASED if it is about to be exchanged."""
+        outcome = self._compare(name, file, count, read, place)
+        if not isinstance(outcome, Problem):
+            return outcome
+        # An erasure may have been committed meanwhile, and a file is exchanged behind its log entry.
+        newest = self._erased_since(name, file)
+        state = newest if newest is not file else file.before
+        while state is not None:
+            if isinstance(found := self._compare(name, state, count, read, place), _Content):
+                if state is newest:
+                    return found
+                if self._storage.exists(newest.exchange):
+                    return _UNERASED
+                text = "holds rows that a log entry has erased: is it from a backup?"
+                return Problem("erased", name, text)
+            state = state.before
+        return outcome
+
+    def _erased_since(self, name: str, file: _Expected) -> _Expected:
+        """Return the state of a file by the log entries that were committed since the log was read."""
+        number = self._read_to
+        while (data := self._storage.read(entry := entry_name(number + 1))) is not None:
+            number += 1
+            for each in LogEntry.decode(data, entry).erased:
+                file = file.erased(each) if each.name == name else file
+        return file
+
+    def _compare(
+        self, name: str, file: _Expected, count: Callable[[BinaryIO], int] | None, read: bool, place: bool
+    ) -> Problem | _Content | None:
         size = self._storage.size(name)
         if size is None:
             return None
@@ -440,6 +489,8 @@ class _Verification:
         if not self._uncounted:
             files, rows = counted(report.counted_files, "file"), counted(report.counted_rows, "row")
             report.proven.append(f"{files} with {rows}: each is what the log says")
+        if report.erased:
+            report.proven.append(f"{counted(report.erased, 'row')} were erased from their files on purpose")
         if report.expired_files:
             report.proven.append(f"{counted(report.expired_files, 'file')} had expired when they were deleted")
         if report.read_files:

@@ -119,6 +119,12 @@ class Storage(Protocol):
         be free. Raises DatasetDamagedError, without a change, if another file has that name.
         """
 
+    def replace(self, staged: str, name: str, nbytes: int) -> bool:
+        """Let ``staged`` take the place of the file ``name``, at once with the whole content of ``nbytes``.
+
+        Returns False if it has done so before, or is gone. The staged file may stay.
+        """
+
     def discard(self, *names: str) -> None:
         """Delete files, as far as they exist."""
 

@@ -113,6 +113,10 @@ class Disk:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source, None, target)
         os.rename(source, target)
 
+    def replace(self, source: str, target: str) -> None:
+        """Move a file over another one. Raises FileNotFoundError without a source."""
+        os.replace(source, target)
+
     def exists(self, path: str) -> bool:
         """Return True if the path exists."""
         return os.path.lexists(path)

@@ -192,6 +192,14 @@ class FolderStorage:
             )
         self.sync_content([name])
 
+    def replace(self, staged: str, name: str, nbytes: int) -> bool:
+        """Move ``staged`` over ``name``; return False if it is gone."""
+        try:
+            self.disk.replace(self.path(staged), self.path(name))
+        except FileNotFoundError:
+            return False
+        return True
+
     def discard(self, *names: str) -> None:
         """Delete files, as far as they exist."""
         for name in names:

@@ -165,6 +165,10 @@ class ObjectStorage:
         if not fresh and self.size(name):
             self._check_published(staged, name)
             return False
+        return self.replace(staged, name, nbytes)
+
+    def replace(self, staged: str, name: str, nbytes: int) -> bool:
+        """Copy ``staged`` to ``name``, whatever that was; return False if it is gone."""
         # A request that is repeated, or carried out late, copies the same bytes, or finds the staged object gone.
         if not self._patience(lambda: self._bucket.copy(staged, name), self.path(name)):
             return False

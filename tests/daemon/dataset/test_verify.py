@@ -435,6 +435,7 @@ def test_an_entry_for_every_field_of_the_report(dataset: Path) -> None:
         "counted_rows", "filtered_rows", "unselected_rows", "dead_letters", "dead_letter_rows", "replayed_entries",
         "pending_files", "removed_files", "logs", "sent_rows",
         "proven", "trusted", "unproven", "deep", "read_files", "placed_files", "expired_files", "undeleted_files",
+        "erased_rows", "unerased_files",
         "table",
     }  # fmt: skip
     assert isinstance(LogEntry(writer="0" * 16, roll=1, at="").encode(), bytes)

@@ -1,0 +1,305 @@
+"""Erasure of rows from a dataset: files are exchanged, one by one, for files of the same name without these rows.
+
+The new files lie below ``_fastwire/erasing`` until a log entry names them with their checksums; only then do they take
+the names of the old ones. An erasure that was interrupted is finished by the next one, which also deletes what no entry
+names. One command is at work at a time, under a lock.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+from crc32c import crc32c
+
+from ...runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
+from ..log.chain import all_entries
+from ..log.entry import DEAD_LETTERS, ERASING, STAGING, Erased
+from ..origin import look_at
+from ..place import storage_at
+from ..storage.base import Storage
+from ..storage.bucket import Bucket
+from ..storage.disk import Disk
+from ..writer import DatasetWriter
+from .condition import Condition, ConditionError
+from .rewrite import Rewriter, rewriter, rewriter_of_dead_letters
+
+__all__ = ["Erasure", "erase"]
+
+_LOCK = f"{ERASING}/lock"
+_AT_ONCE = 32  # files that one log entry names, and that lie twice on the disk
+_LOOK_S = 0.2
+
+
+@dataclass(slots=True)
+class Erasure:
+    """The result of ``erase``. ``files`` had ``rows`` rows that were meant, and ``dead_letters`` letters were emptied.
+
+    ``finished`` files were left by an interrupted call. ``open_rolls`` files of writers at work were not committed yet:
+    rows that are in them land behind this call. ``unread`` files could not be looked into, with the reasons.
+    """
+
+    path: str
+    looked_into: int = 0
+    files: int = 0
+    rows: int = 0
+    dead_letter_files: int = 0
+    dead_letters: int = 0
+    finished: int = 0
+    open_rolls: int = 0
+    unread: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "path": self.path,
+            "files_looked_into": self.looked_into,
+            "files": self.files,
+            "rows": self.rows,
+            "dead_letter_files": self.dead_letter_files,
+            "dead_letters": self.dead_letters,
+            "finished_files": self.finished,
+            "uncommitted_files": self.open_rolls,
+            "unread_files": self.unread,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A state of a file by the log."""
+
+    rows: int
+    nbytes: int
+    checksum: int | None
+
+
+def erase(
+    path: str | os.PathLike[str],
+    condition: Condition,
+    medium: Disk | Bucket | None = None,
+    *,
+    dry_run: bool = False,
+    wait_s: float = 0.0,
+    make_writer: Callable[..., DatasetWriter] = DatasetWriter,
+    reached: Callable[[str], None] = lambda step: None,
+) -> Erasure:
+    """Erase the rows of the dataset at ``path`` that ``condition`` means, and the payloads of dead letters that have
+    one of its texts in them.
+
+    It is safe beside running writers, readers and ``expire``. Files that are committed while it runs are looked into as
+    well; for up to ``wait_s`` seconds it waits for the rolls that were open at its beginning. With ``dry_run`` nothing
+    is changed. Of a table only the dead letters are looked into. ``reached`` is called with the steps "erasure-staged",
+    "erasure-linked", "erasure-synced", "replaced:<i>" and "erased". Raises DatasetMismatchError without a dataset, for
+    the format of a plug-in, and for a condition with a column that no file has; ConditionError for a literal that a
+    column cannot have; and the errors of :class:`DatasetWriter`.
+    """
+    description = look_at(path, None, medium)
+    storage = storage_at(path, medium, patient=not dry_run)
+    if description is None:
+        raise DatasetMismatchError(f"{storage.root}: there is no dataset here")
+    rewrite = None if description.table else rewriter(description.extension)
+    if rewrite is None and not description.table:
+        raise DatasetMismatchError(f"{storage.root}: fastwire cannot rewrite .{description.extension} files")
+    if dry_run:
+        _Pass(storage, description.extension, condition, rewrite, found := Erasure(storage.root)).look()
+        return found
+    writer = make_writer(path, description.options, medium, reached)
+    found = Erasure(storage.root)
+    try:
+        writer.open()
+        with _alone(storage):
+            _finish(storage, description.extension, found)
+            open_rolls = _staged(storage, writer.name)
+            end, work = monotonic() + wait_s, _Pass(storage, description.extension, condition, rewrite, found)
+            while True:
+                # A roll that is gone now was committed before the log is read, or never will be.
+                open_rolls &= _staged(storage, writer.name)
+                work.run(writer, reached)
+                if not open_rolls or monotonic() >= end:
+                    break
+                sleep(_LOOK_S)
+            found.open_rolls = len(open_rolls)
+            reached("erased")
+    finally:
+        writer.close()
+    return found
+
+
+@contextmanager
+def _alone(storage: Storage) -> Iterator[None]:
+    storage.make_folders([ERASING])
+    lock = storage.hold(_LOCK)
+    if lock is None and _is_left(storage):
+        storage.discard(_LOCK)
+        lock = storage.hold(_LOCK)
+    if lock is None:
+        raise DatasetError(f"{storage.root}: another erase is at work, or was interrupted less than two minutes ago")
+    try:
+        yield
+    finally:
+        storage.release(lock)
+
+
+def _is_left(storage: Storage) -> bool:
+    """Return True if the lock is that of a command that was killed: in a store it grows old."""
+    name = f"{ERASING}/{storage.new_name()}"
+    own = storage.hold(name)
+    try:
+        return storage.take_over(_LOCK) is not None
+    except FileNotFoundError:
+        return True
+    finally:
+        storage.release(own)
+        storage.discard(name)
+
+
+def _staged(storage: Storage, own: str) -> set[str]:
+    """Return the files of open rolls of other writers."""
+    return {name for name in storage.walk(STAGING) if name.endswith(".part") and not name.startswith(f"{own}/")}
+
+
+def _finish(storage: Storage, extension: str, found: Erasure) -> None:
+    """Exchange the files of an interrupted erasure, and delete those that no log entry names."""
+    left = {f"{ERASING}/{name}" for name in storage.list(ERASING)} - {_LOCK}
+    if not left:
+        return
+    newest: dict[str, Erased] = {}
+    for _number, entry in all_entries(storage):
+        newest.update((each.name, each) for each in entry.erased)
+    mine = [each for each in newest.values() if each.staged in left]
+    found.finished += _exchange(storage, mine)
+    storage.discard(*left)
+
+
+def _exchange(storage: Storage, files: list[Erased], reached: Callable[[str], None] = lambda step: None) -> int:
+    done = 0
+    for number, each in enumerate(files):
+        # One that is gone has expired.
+        if storage.exists(each.name) and storage.replace(each.staged, each.name, each.nbytes):
+            done += 1
+        reached(f"replaced:{number}")
+    folders = sorted({os.path.dirname(each.name) for each in files})
+    storage.sync(folders=[folder for folder in folders if storage.has_folder(folder)])
+    storage.discard(*(each.staged for each in files))
+    return done
+
+
+class _Pass:
+    """Looks into all files that a log has, each of them once."""
+
+    def __init__(
+        self, storage: Storage, extension: str, condition: Condition, rewrite: Rewriter | None, found: Erasure
+    ) -> None:
+        self._storage = storage
+        self._extension = extension
+        self._condition = condition
+        self._rewrite = rewrite
+        self._found = found
+        self._seen: set[str] = set()
+        self._known = False  # some file has all columns of the condition
+        self._named = 0
+
+    def look(self) -> None:
+        """Count what would be erased."""
+        for name, states, meant in self._matching():
+            del states
+            self._count(name, meant)
+
+    def run(self, writer: DatasetWriter, reached: Callable[[str], None]) -> None:
+        """Erase from the files that were not looked into before."""
+        batch: list[Erased] = []
+        for name, states, meant in self._matching():
+            batch.append(self._copy(name, states, writer.name))
+            self._count(name, meant)
+            if len(batch) == _AT_ONCE:
+                self._land(batch, writer, reached)
+                batch = []
+        if batch:
+            self._land(batch, writer, reached)
+
+    def _count(self, name: str, meant: int) -> None:
+        if name.startswith(DEAD_LETTERS):
+            self._found.dead_letter_files += 1
+            self._found.dead_letters += meant
+        else:
+            self._found.files += 1
+            self._found.rows += meant
+
+    def _matching(self) -> Iterator[tuple[str, list[_State], int]]:
+        """Yield each file with rows that are meant, its states by the log from the newest on, and their number."""
+        looked = unknown = 0
+        for name, states in self._files().items():
+            if name in self._seen:
+                continue
+            self._seen.add(name)
+            letters = name.startswith(DEAD_LETTERS)
+            how = rewriter_of_dead_letters if letters else self._rewrite
+            if how is None or not self._storage.exists(name):
+                continue  # of a table, or expired
+            try:
+                with self._storage.reader(name) as file:
+                    meant = how.look(file, self._condition)
+            except FileNotFoundError:
+                continue
+            except ConditionError:
+                raise
+            except (OSError, ValueError, EOFError, pa.ArrowException, zstandard.ZstdError) as exc:
+                self._found.unread[name] = str(exc)
+                continue
+            self._found.looked_into += 1
+            looked += not letters
+            unknown += not letters and not meant.known
+            if meant.rows:
+                yield name, states, meant.rows
+        self._known = self._known or looked > unknown
+        if looked and not self._known:  # a misspelt name would erase nothing, and say so in no other way
+            raise DatasetMismatchError(f"{self._storage.root}: no file has all columns that the condition names")
+
+    def _files(self) -> Mapping[str, list[_State]]:
+        files: dict[str, list[_State]] = {}
+        expired = 0
+        for number, entry in all_entries(self._storage):
+            expired = max(expired, entry.expired)
+            moves = entry.moves(number, self._extension)
+            for part, (_staged, name) in zip((*entry.files, *entry.dead_letters), moves, strict=True):
+                files[name] = [_State(part.rows, part.nbytes, part.checksum)]
+            for each in entry.erased:
+                files[each.name].insert(0, _State(each.rows, each.nbytes, each.checksum))
+        return files
+
+    def _copy(self, name: str, states: list[_State], owner: str) -> Erased:
+        """Write the file without the rows that are meant, durably, under a name of its own."""
+        self._check(name, states)
+        self._named += 1
+        staged = f"{ERASING}/{owner}-{self._named}"
+        how = rewriter_of_dead_letters if name.startswith(DEAD_LETTERS) else self._rewrite
+        assert how is not None
+        new = self._storage.create(staged)
+        try:
+            with self._storage.reader(name) as file:
+                rows = how.copy(file, self._condition, new.write)
+            new.flush()
+            self._storage.sync([new])
+            return Erased(name, staged, rows, new.tell(), new.checksum)
+        finally:
+            new.close()
+
+    def _check(self, name: str, states: list[_State]) -> None:
+        """Raise DatasetDamagedError for a file that the log does not know in any of its states."""
+        size, checksum = 0, 0
+        for piece in self._storage.pieces(name):
+            size, checksum = size + len(piece), crc32c(piece, checksum)
+        if not any(size == each.nbytes and each.checksum in (None, checksum) for each in states):
+            raise DatasetDamagedError(
+                f"{self._storage.path(name)} is not the file that the log names: it is not touched. Run verify --deep"
+            )
+
+    def _land(self, batch: list[Erased], writer: DatasetWriter, reached: Callable[[str], None]) -> None:
+        self._storage.sync(folders=[ERASING])
+        reached("erasure-staged")
+        writer.note_erasure(batch)
+        _exchange(self._storage, batch, reached)
