@@ -25,6 +25,7 @@ BENCHES = (
     "tank",
     "tubemq",
     "tubemq_broker",
+    "parquet",
     "to_parquet",
     "store",
     "tables",

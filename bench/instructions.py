@@ -1,4 +1,5 @@
-"""Instructions a message of the scan loop, counted by valgrind: a figure that a busy machine does not change.
+"""Instructions a message of the scan loops, and a row of the Parquet encoder without its codec, counted by valgrind: a
+figure that a busy machine does not change.
 
     python -m bench.instructions [--json] [--check | --save]
 
@@ -13,10 +14,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .child import ROOT, Case, show
+from .encoded import CASES as ROWS_OF
 from .scan_decode import STREAMS
 
 CASES = (
@@ -28,12 +31,34 @@ CASES = (
     ("tank", Case(100, 1000, "snappy")),
     ("tubemq", Case(100, 3450, "none")),
 )
+ENCODED = ("envelope, 100 B", "values of 1 KiB", "eight typed")
 BASELINE = Path(__file__).parent / "results" / "instructions.json"
 TOLERANCE = 0.03
 ROUNDS = 8
+ENCODER_ROUNDS = 2
 
 
-def counts(streams: list[tuple[str, bytes]]) -> list[int]:
+def counts(toggle: str, command: Sequence[str], cases: int) -> list[int]:
+    """Instructions inside the functions ``toggle`` for each case of a module that calls ``getppid`` around it."""
+    with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+        valgrind = [
+            "valgrind",
+            "--tool=callgrind",
+            f"--toggle-collect={toggle}",
+            "--dump-before=getppid",
+            f"--callgrind-out-file={folder}/out",
+            *(sys.executable, "-m", *command),
+        ]
+        done = subprocess.run(valgrind, cwd=ROOT, capture_output=True, text=True, check=False)
+        # One file for each call of getppid: what was counted since the one before.
+        parts = [Path(folder, f"out.{number}") for number in range(1, 2 * cases + 1)]
+        if done.returncode or not all(part.exists() for part in parts):
+            raise SystemExit(f"valgrind ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        found = [re.search(r"^(?:summary|totals): (\d+)", part.read_text(), re.MULTILINE) for part in parts[1::2]]
+        return [int(total[1]) for total in found if total]
+
+
+def scanned(streams: list[tuple[str, bytes]]) -> list[int]:
     """Instructions inside ``Scanner.scan`` for ``ROUNDS`` rounds over the frames of each system."""
     with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
         pairs = []
@@ -41,27 +66,13 @@ def counts(streams: list[tuple[str, bytes]]) -> list[int]:
             frames = Path(folder, f"frames{number}")
             frames.write_bytes(data)
             pairs += [system, str(frames)]
-        command = [
-            "valgrind",
-            "--tool=callgrind",
-            "--toggle-collect=*Scanner_*scan*",
-            "--dump-before=getppid",
-            f"--callgrind-out-file={folder}/out",
-            *(sys.executable, "-m", "bench.scan_rounds", str(ROUNDS), *pairs),
-        ]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        # One file for each call of getppid: what was counted since the one before.
-        parts = [Path(folder, f"out.{number}") for number in range(1, len(pairs) + 1)]
-        if done.returncode or not all(part.exists() for part in parts):
-            raise SystemExit(f"valgrind ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        found = [re.search(r"^(?:summary|totals): (\d+)", part.read_text(), re.MULTILINE) for part in parts[1::2]]
-        return [int(total[1]) for total in found if total]
+        return counts("*Scanner_*scan*", ["bench.scan_rounds", str(ROUNDS), *pairs], len(streams))
 
 
 def measure() -> list[dict[str, Any]]:
     """Instructions a message in each case, without what is done once."""
     made = [STREAMS[system](case) for system, case in CASES]
-    counted = counts([(system, data) for (system, _), (data, _) in zip(CASES, made, strict=True)])
+    counted = scanned([(system, data) for (system, _), (data, _) in zip(CASES, made, strict=True)])
     return [
         {
             "bench": "instructions",
@@ -70,6 +81,19 @@ def measure() -> list[dict[str, Any]]:
             "instructions_per_message": round(count / (entries * case.batch * ROUNDS), 1),
         }
         for (system, case), (_, entries), count in zip(CASES, made, counted, strict=True)
+    ]
+
+
+def measure_encoder() -> list[dict[str, Any]]:
+    """Instructions a row of each set of rows."""
+    rows = [sum(batch.num_rows for batch in ROWS_OF[name]()) for name in ENCODED]
+    command = ["bench.encode_rounds", str(ENCODER_ROUNDS), *ENCODED]
+    counted = counts("*pw*ParquetWriter_*write_row_group*", command, len(ENCODED))
+    return [
+        {"bench": "instructions", "system": "parquet", "rows": name, "instructions_per_message": round(per, 1)}
+        for name, per in zip(
+            ENCODED, (each / (n * ENCODER_ROUNDS) for each, n in zip(counted, rows, strict=True)), strict=True
+        )
     ]
 
 
@@ -84,6 +108,12 @@ def foreign() -> str | None:
     return None if kept == compiler() else f"nothing to compare: the baseline is of {kept}"
 
 
+def told(row: dict[str, Any]) -> str:
+    """The case of a row."""
+    case = row["rows"] if "rows" in row else Case(row["size"], row["batch"], row["codec"])
+    return f"{row['system']} {case}"
+
+
 def check(rows: list[dict[str, Any]]) -> int:
     """Compare with the baseline; the exit code."""
     if reason := foreign():
@@ -91,7 +121,7 @@ def check(rows: list[dict[str, Any]]) -> int:
         return 0
     kept = json.loads(BASELINE.read_text(encoding="utf-8"))
     changed = [
-        f"{row['system']} {Case(row['size'], row['batch'], row['codec'])}: {row['instructions_per_message']}, was {was}"
+        f"{told(row)}: {row['instructions_per_message']}, was {was}"
         for row, was in zip(rows, kept["instructions_per_message"], strict=True)
         if abs(row["instructions_per_message"] - was) > was * TOLERANCE
     ]
@@ -104,7 +134,7 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("valgrind is not installed: apt-get install valgrind")
         return 0
-    rows = measure()
+    rows = measure() + measure_encoder()
     show(rows)
     if "--save" in sys.argv:
         counts = [row["instructions_per_message"] for row in rows]

@@ -9,7 +9,6 @@ what else the machine does falls out.
 
 import io
 import json
-import random
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,26 +24,13 @@ from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.base import Encoder, EncoderOptions, parse_compression
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
-from fastwire_daemon.testing import Feed
 
+from .encoded import ENTRIES, ROWS, JsonFeed
 from .pyarrow_writer import writer_settings
 
-CHUNKS, ENTRIES, ROWS = 16, 16, 1_000
+CHUNKS = 16
 ROW_GROUP = 131_072
 PAGE = 1 << 20
-
-
-class JsonFeed(Feed):
-    """A feed of JSON values that compress about as well as real ones."""
-
-    _random = random.Random(1)
-
-    def _values(self, partition: int, entry: int) -> list[bytes]:
-        first = 10**9 + entry * ROWS
-        return [
-            b'{"id":%d,"partition":%d,"h":"%s"}' % (number, partition, self._random.randbytes(32).hex().encode())
-            for number in range(first, first + ROWS)
-        ]
 
 
 def options(encoder: type[Encoder], compression: str) -> EncoderOptions:

@@ -55,6 +55,11 @@ def beside(
     return found
 
 
+def encoding(rows: str, who: str) -> Callable[[Figures], float | None]:
+    """The CPU of the encoder, divided by that of ``who``."""
+    return lambda figures: figure(figures, "ours_times", "parquet", rows=rows, who=who)
+
+
 def acks(case: Case) -> Callable[[Figures], float | None]:
     """Return the cost that individual acknowledgements add."""
     return lambda figures: figure(figures, "more_us", "shared", case, who="fastwire shared")
@@ -114,6 +119,10 @@ TARGETS = (
         lambda figures: figure(figures, "times_our_cpu", "tubemq_broker", who="Java consumer"),
         least=True,
     ),
+    Target("Parquet in memory, 100 B, times the codec alone", 1.2, encoding("envelope, 100 B", "codec alone")),
+    Target("the same, times pyarrow", 0.75, encoding("envelope, 100 B", "pyarrow")),
+    Target("values of 1 KiB, times the codec alone", 1.1, encoding("values of 1 KiB", "codec alone")),
+    Target("eight typed columns, times pyarrow", 0.8, encoding("eight typed", "pyarrow")),
     Target(
         "socket to Parquet, beyond pyarrow alone",
         0.10,

@@ -1,0 +1,29 @@
+"""The Parquet encoder over prepared rows and as little else as possible: what ``instructions`` runs under valgrind.
+
+    python -m bench.encode_rounds ROUNDS CASE […]
+
+Each case is encoded once, and then so many times between two calls of ``getppid``, which is called nowhere else. Pages
+are not compressed: the codec is not ours.
+"""
+
+import os
+import sys
+
+from .encoded import CASES, encode
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    """So many rounds of each."""
+    for name in sys.argv[2:]:
+        batches = CASES[name]()
+        encode(batches, "none", len)
+        os.getppid()
+        for _ in range(int(sys.argv[1])):
+            encode(batches, "none", len)
+        os.getppid()
+
+
+if __name__ == "__main__":
+    main()
