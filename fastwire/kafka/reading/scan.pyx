@@ -326,6 +326,8 @@ cdef class Scanner(ChunkScanner):
         """
         cdef bint known = base == slot.offset and slot.confirmed < 0 and self.at.evidence is None and slot.ask < 0
         cdef int stop
+        if known and self.slots.dead_letters and self.is_claim(p) and self.repeats(p, size):
+            known = False                    # it has become a dead letter for a first offset that lies
         if not known or next_offset <= base or next_offset > slot.high_watermark >= 0:
             stop = self.weigh(slot, p, size, base, next_offset, next_base)
             if stop != TAKEN:
@@ -381,6 +383,11 @@ cdef class Scanner(ChunkScanner):
         """Return whether a batch is a dead letter already: some brokers look for offsets by what damaged heads say."""
         hashes = self.slots.dead_letters.get(self.at.slot_index)
         return hashes is not None and hash(PyBytes_FromStringAndSize(<const char*>p, size)) in hashes
+
+    cdef bint is_claim(self, const uint8_t* p) except -1:
+        """Return whether one of the last dead letters has the offset in its head that this batch has."""
+        found = self.slots.dead_letters.get(self.at.slot_index)
+        return found is not None and fw_i64be(p) in found.values()
 
     cdef int ascends(self, const uint8_t* p, int64_t size, int64_t next_base, int64_t end) except -1:
         """Return TAKEN if the offsets of two batches behind this one ascend, as compaction leaves them; LEFT if this
@@ -553,7 +560,9 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t start = slot.offset
         cdef int32_t epoch = slot.epoch
         self.advance(slot, end, epoch, 0)
-        self.slots.dead_letters[self.at.slot_index] = frozenset([hash(payload) for payload, _ in found])
+        self.slots.dead_letters[self.at.slot_index] = {
+            hash(payload): int.from_bytes(payload[:8], "big", signed=True) for payload, _ in found
+        }
         log = self.slots.logs[slot.head.log]
         position, before = Position(slot.offset, epoch), Position(start, epoch)
         for payload, detail in found:

@@ -26,7 +26,7 @@ cdef struct Slot:
 
 cdef class SlotTable(PartitionSlots):
     cdef dict doubts             # Doubt by slot
-    cdef dict dead_letters           # hashes of the batches of the last dead letters, by slot
+    cdef dict dead_letters           # the batches of the last dead letters, by slot: hash -> offset in the head
     cdef readonly int64_t probing    # slots that have an ``ask``
     cdef void set_ask(self, Slot* s, int64_t offset) noexcept
 

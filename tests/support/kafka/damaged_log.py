@@ -82,10 +82,11 @@ class Drawn:
         self.batches[which] = first, end, bytes(changed)
         self.harmed.setdefault(which, set()).add(at)
 
-    @property
-    def claimed(self) -> set[int]:
-        """The first offsets in the heads of damaged batches."""
-        return {int.from_bytes(self.batches[which][2][:8], signed=True) for which in self.harmed}
+    def is_claimed(self, first: int, behind: int) -> bool:
+        """Return True if the head of a damaged batch claims some of these offsets."""
+        heads = (self.batches[which][2] for which in self.harmed)
+        claims = ((int.from_bytes(head[:8], signed=True), int.from_bytes(head[23:27], signed=True)) for head in heads)
+        return any(base < behind and first <= base + more for base, more in claims)
 
     def read(self, *, on_corrupt: str = "dead_letter") -> Reading:
         """Read the log to its end, by answers that end anywhere, some of them after a restart."""
@@ -124,8 +125,8 @@ def audit(drawn: Drawn, reading: Reading) -> Counter[str]:
         if which not in drawn.harmed or which in hidden:
             if end >= behind:
                 within = any(body in payload for payload in kept)  # as a size that lies takes in what follows
-                # Another batch claims its offsets, and a restart before it was read has forgotten the doubt.
-                taken = drawn.restarts and drawn.believing and first in drawn.claimed
+                # Another batch claims its offsets: a restart has forgotten the doubt, or a hole leaves both possible.
+                taken = drawn.believing and (drawn.restarts or drawn.holes) and drawn.is_claimed(first, behind)
                 assert landed == written or within or taken, f"batch {which} of offsets {first} to {behind - 1} is lost"
             elif reading.corrupt:
                 assert landed == written[: len(landed)]
