@@ -62,6 +62,24 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ((_over("sum", "fastwire_source_stopped_partitions", "reason") + " > 0", "{{pipeline}} {{reason}}"),),
             ),
             Panel(
+                "Lag in time",
+                "Age of the newest record that has landed, while the broker holds others.",
+                "s",
+                ((_over("max", "fastwire_sink_lag_seconds"), "{{pipeline}}"),),
+            ),
+            Panel(
+                "Last commit",
+                "Time since the last commit with records.",
+                "s",
+                ((f"time() - {_over('max', 'fastwire_sink_last_commit_time_seconds')}", "{{pipeline}}"),),
+            ),
+            Panel(
+                "Silent topics",
+                "Topics that get far fewer records than in their past hour.",
+                "short",
+                ((_over("max", "fastwire_source_silent_topics"), "{{pipeline}}"),),
+            ),
+            Panel(
                 "Records a second",
                 "Received from the brokers, and committed.",
                 "cps",

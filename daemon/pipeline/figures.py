@@ -11,6 +11,7 @@ from fastwire.columns.chunk import Chunk
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 from ..sinks.base import Decoded
+from .freshness import Freshness
 
 __all__ = ["Commit", "PipelineFigures"]
 
@@ -55,6 +56,7 @@ class PipelineFigures:
         self.decoded: Decoded | None = None
         self.first_row_at: tuple[float, float] | None = None
         self.last_commit_at: tuple[float, float] | None = None
+        self.freshness = Freshness(metrics)
         self._metrics = metrics
         self._clock = clock
         self._last: deque[tuple[float, Commit]] = deque(maxlen=_REMEMBERED)
@@ -83,12 +85,18 @@ class PipelineFigures:
         self._metrics.changed_times(count)
 
     def committed(
-        self, rows: int, published: tuple[int, int], seconds: float, reason: str, decoded: Decoded | None = None
+        self,
+        rows: int,
+        published: tuple[int, int],
+        seconds: float,
+        reason: str,
+        decoded: Decoded | None = None,
+        newest_time: int | None = None,
     ) -> int:
         """Count a commit of ``rows`` records that has just ended; return the rows that landed.
 
         ``published`` is the sink's count of files and bytes since its start, ``decoded`` that of values: dead letters
-        and filtered ones are no rows.
+        and filtered ones are no rows. ``newest_time`` is the latest timestamp of the records, in microseconds.
         """
         if decoded is not None:
             values, dead_letters, columns, filtered = (
@@ -105,6 +113,7 @@ class PipelineFigures:
         self._metrics.committed(seconds, rows, files, file_bytes)
         if rows:  # the first positions of new logs are committed before the first row arrives
             self.last_commit_at = (self._clock(), process_time())
+            self.freshness.committed(newest_time)
             self._last.appendleft((self._clock(), Commit(rows, files, file_bytes, round(seconds, 3), reason)))
         return rows
 
@@ -132,6 +141,7 @@ class PipelineFigures:
             "changed_times": self.changed_times,
             "rows_committed": self.rows_committed,
             "commits": self.commits,
+            **self.freshness.status(),
             **({} if self.decoded is None else {"decoded": self.decoded._asdict()}),
             "recent_commits": [{"s_ago": round(now - at, 1), **asdict(commit)} for at, commit in self._last],
         }

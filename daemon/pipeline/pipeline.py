@@ -89,7 +89,8 @@ class Pipeline:
         self._commit_reason: str | None = None
         self._diverged = ""  # why the roll must not land
         self._failure: BaseException | None = None
-        self._impairments = Impairments(name, metrics)
+        self.parts = Impairments(name, metrics)
+        """The partitions that do not land while the others do."""
         self._draining = False
         self._sink_open = False
         self._existed = True
@@ -163,8 +164,8 @@ class Pipeline:
 
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """See ``SourceEvents.on_stopped``; the pipeline fails when every log has stopped."""
-        self._impairments.stop(index, error, self._clock())
-        if self._impairments.all_stopped:
+        self.parts.stop(index, error, self._clock())
+        if self.parts.all_stopped:
             self._fail(SourceFailed(f"every partition has stopped; the last one: {error}"))
 
     def on_failed(self, error: SourceFailed) -> None:
@@ -206,17 +207,12 @@ class Pipeline:
     @property
     def impairments(self) -> list[str]:
         """Sentences about what does not land, although the pipeline runs."""
-        said = list(self._impairments.sentences())
+        said = list(self.parts.sentences())
         if self.waits_for:
             said.append(f"the sink waits: {self.waits_for}")
         if self._sink.unpublished:
             said.append(f"what lands is not in the table: {self._sink.unpublished}")
         return said
-
-    @property
-    def left_out(self) -> list[str]:
-        """The reasons for which partitions are stopped."""
-        return [str(error) for error in self._impairments.stopped.values()]
 
     @property
     def health(self) -> Health:
@@ -227,8 +223,9 @@ class Pipeline:
     def look(self) -> None:
         """Note what does not land, and log it again now and then; to be called about once a second."""
         source = self._made_source
-        self._impairments.look({} if source is None else source.waiting(), self._clock())
+        self.parts.look({} if source is None else source.waiting(), self._clock())
         self._metrics.health(self.health)
+        self.figures.freshness.look(None if source is None else source.backlog)
 
     def stages(self) -> dict[str, Any]:
         """Return the time spent by stage since the first record: see ``stages.stage_figures``."""
@@ -253,7 +250,7 @@ class Pipeline:
             "waiting": self.waits_for,
             "unpublished": self._sink.unpublished,
             "stages": self.stages(),
-            **self._impairments.status(),
+            **self.parts.status(),
             "source": self._made_source.status() if self._made_source is not None else None,
         }
 
@@ -264,7 +261,7 @@ class Pipeline:
         try:
             await self._open()
             self._made_source = self._make_source(self, self._cluster)
-            self._impairments.logs = self._source.logs
+            self.parts.logs = self._source.logs
             self._budget.watch(self._source.on_budget)
             self._budget.count(self._sink.unpooled_bytes)
             starting = asyncio.ensure_future(self._source.start(self.coverage))
@@ -279,7 +276,7 @@ class Pipeline:
             finally:
                 starting.cancel()
             await self._finish()
-            if watch is not None and (why := [*self._impairments.reasons, *await unpublished(self._sink)]):
+            if watch is not None and (why := [*self.parts.reasons, *await unpublished(self._sink)]):
                 raise PipelineFailed("; ".join(why))
             self._state("ended")
         except Exception as exc:
@@ -318,7 +315,7 @@ class Pipeline:
 
     def has_stopped(self, index: int) -> bool:
         """Return True if the log of this index was stopped."""
-        return index in self._impairments
+        return index in self.parts
 
     def commit_soon(self, reason: str) -> None:
         """Request a commit of the records taken so far, if there are any."""
@@ -388,11 +385,11 @@ class Pipeline:
         self._drop_chunks()
 
     async def _write(self, chunk: Chunk) -> None:
-        rows = chunk.rows
+        rows, newest = chunk.rows, chunk.newest_time()
         self._writing = True
         try:
             await self._sink.write(chunk)
-            self._roll.wrote(rows, chunk.dead_letters, self._clock())
+            self._roll.wrote(rows, chunk.dead_letters, self._clock(), newest)
         finally:
             self._writing = False
             chunk.release()
@@ -407,9 +404,10 @@ class Pipeline:
         self.coverage = await self._sink.run(self._sink.sink.commit)
         seconds = self._clock() - started
         self.figures.dead_letter_reasons.update(self._sink.tell_dead_letters(self._roll.dead_letter_sums, self.name))
-        self._roll.restart()
         self._sink_failures.committed(rows)
-        rows = self.figures.committed(rows, self._sink.published, seconds, reason, self._sink.decoded)
+        newest = self._roll.newest_time
+        rows = self.figures.committed(rows, self._sink.published, seconds, reason, self._sink.decoded, newest)
+        self._roll.restart()
         self.count()
         self._budget.check()
         log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
@@ -426,7 +424,7 @@ class Pipeline:
         """Take on assigned logs: refresh Coverage, commit the first positions of new logs, and request records."""
         # Logs that the sink has refused are not requested; the source does not assign logs that it has stopped.
         asked = len(self._assigned)
-        if await self._take_on([each for each in self._assigned if each.index not in self._impairments]):
+        if await self._take_on([each for each in self._assigned if each.index not in self.parts]):
             del self._assigned[:asked]  # until then they are in force; the source does not assign them again
 
     async def _refresh(self) -> None:

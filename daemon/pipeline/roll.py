@@ -31,6 +31,8 @@ class Roll:
     dead_letter_sums: DeadLetterSums = field(default_factory=DeadLetterSums)
     first_at: float = field(default=0.0)
     last_at: float = field(default=0.0)
+    newest_time: int | None = None
+    """The latest timestamp of a record in the roll, in microseconds since 1970."""
     max_rows: int = 0
     """A lower limit than the policy's, set when a broker limits unacknowledged records; 0 = the policy's."""
 
@@ -39,7 +41,9 @@ class Roll:
         """True if nothing was written, not even progress without rows."""
         return self.chunks == 0
 
-    def wrote(self, rows: int, dead_letters: Collection[DeadLetter], now: float) -> None:
+    def wrote(
+        self, rows: int, dead_letters: Collection[DeadLetter], now: float, newest_time: int | None = None
+    ) -> None:
         """Add a chunk of ``rows`` rows and the dead letters ``dead_letters``, written at ``now``."""
         if self.chunks == 0:
             self.first_at = now
@@ -49,6 +53,8 @@ class Roll:
         self.dead_letter_sums.add(dead_letters)
         if rows or dead_letters:
             self.last_at = now
+        if newest_time is not None:
+            self.newest_time = max(newest_time, self.newest_time or newest_time)
 
     def due(self, staged_bytes: int, now: float) -> str | None:
         """Return why the roll must end now, or None. Progress without rows waits for ``max_age_s``."""
@@ -82,3 +88,4 @@ class Roll:
         """Begin an empty roll: the last one is committed or void."""
         self.dead_letter_sums.clear()
         self.rows = self.chunks = self.dead_letters = 0
+        self.newest_time = None

@@ -129,6 +129,15 @@ class _Families:
         self.behind = gauge(
             "fastwire_source_behind_logs", "Logs with records that had not come to us when the broker was asked last."
         )
+        self.silent = gauge(
+            "fastwire_source_silent_topics", "Topics that grow by at most 5 % of what they grew by in their past hour."
+        )
+        self.time_lag = gauge(
+            "fastwire_sink_lag_seconds", "Age of the newest record that has landed; 0 while the brokers hold no other."
+        )
+        self.last_commit = gauge(
+            "fastwire_sink_last_commit_time_seconds", "Time of the last commit of records, in seconds since 1970."
+        )
         self.roll_rows = gauge("fastwire_roll_open_rows", "Records in files that are not committed yet.")
         self.roll_bytes = gauge("fastwire_roll_open_bytes", "Bytes of files that are not committed yet.")
         self.commits = counter("fastwire_sink_commits_total", "Commits.")
@@ -192,7 +201,10 @@ class PipelineMetrics:
 
     def __init__(self, families: _Families, pipeline: str) -> None:
         self._pipeline = pipeline
-        self._lag = (families.backlog, families.behind)
+        self._lag = (families.backlog, families.behind, families.silent)
+        self._time_lag = families.time_lag
+        self._last_commit = families.last_commit
+        self._lags_in_time = False
         self._rows = families.rows.labels(pipeline)
         self._bytes = families.bytes.labels(pipeline)
         self._chunks = families.chunks.labels(pipeline)
@@ -274,9 +286,9 @@ class PipelineMetrics:
         """Add the time for which a broker asked for silence on a connection because of a quota."""
         self._throttled.inc(seconds)
 
-    def lag(self, backlog_entries: int, behind_logs: int) -> None:
-        """Set the backlog, in entries not acknowledged, and the number of logs with records not received yet."""
-        for gauge, value in zip(self._lag, (backlog_entries, behind_logs), strict=True):
+    def lag(self, backlog_entries: int, behind_logs: int, silent_topics: int) -> None:
+        """Set the entries not acknowledged, the number of logs with records not received yet, and of silent topics."""
+        for gauge, value in zip(self._lag, (backlog_entries, behind_logs, silent_topics), strict=True):
             gauge.labels(self._pipeline).set(value)
 
     def lag_unknown(self) -> None:
@@ -297,6 +309,19 @@ class PipelineMetrics:
         """Set the health of the pipeline."""
         for each, gauge in self._healths.items():
             gauge.set(each is health)
+
+    def time_lag(self, seconds: float | None) -> None:
+        """Set the age of the newest landed record while there are others; None, if it is not known, removes it."""
+        if seconds is not None:
+            self._time_lag.labels(self._pipeline).set(seconds)
+            self._lags_in_time = True
+        elif self._lags_in_time:
+            self._time_lag.remove(self._pipeline)
+            self._lags_in_time = False
+
+    def last_commit(self, at: float) -> None:
+        """Set the time of the last commit of records, in seconds since 1970."""
+        self._last_commit.labels(self._pipeline).set(at)
 
     def roll(self, rows: int, file_bytes: int) -> None:
         """Set the size of the open roll: its rows, and its bytes on disk."""

@@ -316,8 +316,8 @@ class Service:
                 self._exit_codes[name] = 1
             else:
                 _tell_end(name, running.pipeline)
-                if left_out := running.pipeline.left_out:
-                    log.error("the pipeline has ended with stopped partitions", pipeline=name, stopped=len(left_out))
+                if stopped := running.pipeline.parts.stopped:
+                    log.error("the pipeline has ended with stopped partitions", pipeline=name, stopped=len(stopped))
                     self._exit_codes[name] = EXIT_DEGRADED
 
     # --- signals

@@ -237,6 +237,10 @@ class Source(Protocol):
         """The reason why the last attempt to connect has failed; "" if none has."""
 
     @property
+    def backlog(self) -> int | None:
+        """The entries that the brokers hold and that are not confirmed, when asked last; None if it is not known."""
+
+    @property
     def stage_ns(self) -> Mapping[str, int]:
         """Nanoseconds so far by stage of ``STAGES``: those of the event loop, and the sampled waits."""
 

@@ -12,11 +12,14 @@ from libc.string cimport memcpy, memset
 from fastwire.columns.arrow cimport export_array, export_schema
 from fastwire.columns.builder cimport (
     BLOCK_TOPICS,
+    COL_TIMESTAMP,
     COL_TOPIC,
+    NO_TIME,
     Columns,
     columns_drop,
     columns_finish,
     has,
+    int64s,
 )
 from fastwire.columns.layout cimport RowLayout
 from fastwire.wire.array cimport array_grown
@@ -134,6 +137,19 @@ cdef class Chunk:
     def unfit_times(self):
         """Number of times that the columns cannot hold: the nearest time that they can stands for each."""
         return self.columns.unfit_times
+
+    def newest_time(self):
+        """Return the latest timestamp of the rows, in microseconds since 1970; None without one, or after ``release``."""
+        cdef int64_t* times
+        cdef int64_t newest = NO_TIME
+        cdef int64_t i
+        if not self.rows or self.columns.memory is NULL or not has(self.columns.mask, COL_TIMESTAMP):
+            return None
+        times = int64s(&self.columns, COL_TIMESTAMP)
+        with nogil:
+            for i in range(self.rows):
+                newest = times[i] if times[i] > newest else newest
+        return None if newest == NO_TIME else newest
 
     @property
     def dead_letter_bytes(self):

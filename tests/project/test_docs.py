@@ -76,7 +76,7 @@ def test_a_picture_is_what_its_script_draws(script: ModuleType) -> None:
 
 def test_the_metrics_of_the_page_are_those_that_there_are() -> None:
     metrics = DaemonMetrics("1")
-    metrics.pipeline("it").lag(1, 1)
+    metrics.pipeline("it").lag(1, 1, 0)
     there = set(re.findall(r"^# TYPE (fastwire_\w+)", metrics.render().decode(), re.MULTILINE))
     told = set(re.findall(r"\bfastwire_(?!daemon\b|consume\b)\w+", text_of(ROOT / "docs" / "monitoring.md")))
     assert told == there

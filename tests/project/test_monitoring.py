@@ -41,7 +41,9 @@ def labels_of() -> dict[str, set[str]]:
     """The names of all series of a daemon, each with its labels."""
     metrics = DaemonMetrics("1")
     pipeline = metrics.pipeline("it")
-    pipeline.lag(1, 1)
+    pipeline.lag(1, 1, 0)
+    pipeline.time_lag(1.0)
+    pipeline.last_commit(1.0)
     pipeline.reconnected("lost")
     return {
         sample.name: set(sample.labels)
@@ -109,6 +111,8 @@ HEALTHY: dict[str, str | None] = {
     f"fastwire_source_unreadable_partitions{{{PIPELINE}}}": "0 3 0x58",
     f"fastwire_source_backlog_entries{{{PIPELINE}}}": "50+0x60",
     f"fastwire_source_behind_logs{{{PIPELINE}}}": "0 1 0 2 0x56",
+    f"fastwire_source_silent_topics{{{PIPELINE}}}": "0+0x60",
+    f"fastwire_sink_lag_seconds{{{PIPELINE}}}": "60 1200 70 0x57",
     f"fastwire_source_dead_letters_total{{{PIPELINE}}}": "7+0x60",
     f"fastwire_decode_dead_letters_total{{{PIPELINE}}}": "7+0x60",
     f"fastwire_source_discarded_entries_total{{{PIPELINE}}}": "7+0x60",
@@ -130,6 +134,12 @@ FIRES: dict[str, dict[str, str | None]] = {
     "FastwireNothingLands": {f"fastwire_sink_committed_rows_total{{{PIPELINE}}}": "9+0x60"},
     "FastwireDiskFull": {f"fastwire_sink_disk_full_seconds_total{{{PIPELINE}}}": "0+30x60"},
     "FastwireBehind": {f"fastwire_source_behind_logs{{{PIPELINE}}}": "3+0x60"},
+    "FastwirePipelineGone": {
+        f'fastwire_pipeline_state{{{PIPELINE}, state="running"}}': "1+0x40",
+        f'fastwire_pipeline_state{{{PIPELINE}, state="failed"}}': "0+0x40",
+    },
+    "FastwireLate": {f"fastwire_sink_lag_seconds{{{PIPELINE}}}": "0+60x60"},
+    "FastwireTopicSilent": {f"fastwire_source_silent_topics{{{PIPELINE}}}": "0x30 3x30"},
     "FastwireSinkFails": {f"fastwire_sink_failures_total{{{PIPELINE}}}": "0+1x60"},
     "FastwireReconnects": {f'fastwire_source_reconnects_total{{{PIPELINE}, reason="lost"}}': "0+2x60"},
     "FastwireDeadLetters": {f"fastwire_source_dead_letters_total{{{PIPELINE}}}": "0x50 1x10"},

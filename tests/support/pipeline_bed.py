@@ -70,6 +70,7 @@ class NotingSource:
         self.confirms = True
         self.stage_ns = {"decode": 1_000_000_000}
         self.unreachable_because = ""
+        self.backlog: int | None = None
         self.start_error: Exception | None = None
         self.firsts = True
         self.assign = True

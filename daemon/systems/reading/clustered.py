@@ -129,6 +129,11 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         return self.cluster.failure
 
     @property
+    def backlog(self) -> int | None:
+        """See ``Source.backlog``."""
+        return self._stats.backlog
+
+    @property
     def stage_ns(self) -> Mapping[str, int]:
         """See ``Source.stage_ns``."""
         self._count_times(self.cluster.links.values())

@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from fastwire.position import Log, Position, format_position, positions_of
 
 from ...runtime.metrics import PipelineMetrics
+from .silence import Silence
 from .stage import StagedPartition
 
 __all__ = ["Lag", "LogLag", "SourceLike"]
@@ -66,12 +68,17 @@ class Lag(ABC):
         self._metrics = metrics
         self._poll_s = poll_s
         self._lags: dict[int, LogLag] = {}  # by index of the log
+        self._silence = Silence()
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
     async def _ask(self) -> dict[int, LogLag]:
         """Return the brokers' reports of the logs that count, by log index."""
+
+    def _growth(self, before: Position, after: Position) -> int:
+        """Return the entries by which the end of a log has grown, or a number that is 0 only if it has not."""
+        return max(0, after.a - before.a)
 
     def look(self, now: float) -> None:
         """Start a poll if one is due; ``now`` is the event loop's time."""
@@ -91,9 +98,10 @@ class Lag(ABC):
         largest = sorted(self._lags.items(), key=lambda item: -item[1].backlog)[:MOST_SHOWN]
         return {
             "asked_s_ago": round(now - self._asked_at, 1),
-            "backlog_entries": self._backlog(),
+            "backlog_entries": self.backlog,
             "behind_logs": self._behind(),
             "known_logs": len(self._lags),
+            "silent_topics": self._silence.status(now),
             "logs": {str(self._source.logs[index]): self._shown(index, lag) for index, lag in largest},
         }
 
@@ -106,15 +114,29 @@ class Lag(ABC):
 
     def _take(self, lags: dict[int, LogLag]) -> None:
         before, self._lags = self._lags, lags
+        self._follow_topics(before)
         if self._metrics is None:
             return
         if lags:
-            self._metrics.lag(self._backlog(), self._behind())
+            self._metrics.lag(self.backlog or 0, self._behind(), self._silence.count)
         elif before:
             self._metrics.lag_unknown()
 
-    def _backlog(self) -> int:
-        return sum(lag.backlog for lag in self._lags.values())
+    def _follow_topics(self, before: Mapping[int, LogLag]) -> None:
+        """Note by how much the ends of the logs have grown."""
+        logs: dict[str, set[int]] = {}
+        growth: Counter[str] = Counter()
+        for index, lag in self._lags.items():
+            topic, known = self._source.logs[index].topic, before.get(index)
+            logs.setdefault(topic, set()).add(index)
+            if known is not None and lag.head is not None and lag.head != known.head:
+                growth[topic] += 1 if known.head is None else self._growth(known.head, lag.head)
+        self._silence.add({topic: frozenset(known) for topic, known in logs.items()}, growth, self._asked_at)
+
+    @property
+    def backlog(self) -> int | None:
+        """The entries that brokers hold and that are not confirmed; None if no broker has said it."""
+        return sum(lag.backlog for lag in self._lags.values()) if self._lags else None
 
     def _behind(self) -> int:
         return sum(self._is_behind(index, lag) for index, lag in self._lags.items())

@@ -34,7 +34,7 @@ async def test_a_stopped_partition_makes_a_pipeline_degraded(bed: Bed) -> None:
     assert (status["state"], status["health"]) == ("running", "degraded")
     assert status["degraded"] == ["1 of 2 partitions is stopped"]
     assert status["stopped_partitions"] == {f"{OTHER.topic} 1": "it is refused"}
-    assert bed.pipeline.left_out == ["it is refused"]
+    assert [str(error) for error in bed.pipeline.parts.stopped.values()] == ["it is refused"]
     bed.pipeline.look()
     found = samples(bed.metrics)
     assert found['fastwire_source_stopped_partitions{pipeline="p",reason="refused"}'] == 1
@@ -50,7 +50,7 @@ async def test_a_topic_that_was_made_again_is_told_and_is_no_trouble(bed: Bed) -
     status = bed.pipeline.status()
     assert (status["health"], status["degraded"], status["stopped_partitions"]) == ("healthy", [], {})
     assert status["recreated_partitions"] == {f"{OTHER.topic} 1": "the topic was deleted and made again"}
-    assert bed.pipeline.left_out == []
+    assert bed.pipeline.parts.stopped == {}
 
 
 async def test_a_sink_that_waits_and_a_table_that_takes_nothing_are_told(

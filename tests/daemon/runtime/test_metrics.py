@@ -47,7 +47,7 @@ def filled() -> DaemonMetrics:
     orders.connected(2)
     orders.reconnected("lost")
     orders.reconnected("something new")
-    orders.lag(33, 2)
+    orders.lag(33, 2, 0)
     orders.throttled(2.5)
     orders.roll(10, 20)
     orders.committed(0.02, 150, 2, 4096)
@@ -124,7 +124,7 @@ def test_a_renamed_counter_is_there_under_both_names() -> None:
 def test_names_follow_the_rule() -> None:
     units = (
         "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures|"
-        "logs|stalls|values|columns|times|letters|pauses|partitions"
+        "logs|stalls|values|columns|times|letters|pauses|partitions|topics"
     )
     for family in text_string_to_metric_families(filled().render().decode()):
         if not family.name.startswith("fastwire_"):
@@ -150,11 +150,11 @@ def test_counters_are_there_before_anything_happens() -> None:
 def test_a_lag_that_is_not_known_has_no_series() -> None:
     metrics = DaemonMetrics("1")
     orders = metrics.pipeline("orders")
-    metrics.pipeline("other").lag(0, 0)
+    metrics.pipeline("other").lag(0, 0, 0)
     orders.lag_unknown()
     name = 'fastwire_source_backlog_entries{pipeline="orders"}'
     assert name not in samples(metrics)
-    orders.lag(3, 1)
+    orders.lag(3, 1, 0)
     assert samples(metrics)[name] == 3
     orders.lag_unknown()
     assert [each for each in samples(metrics) if "backlog" in each or "behind" in each] == [

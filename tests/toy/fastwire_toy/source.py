@@ -41,6 +41,7 @@ class ToySource:
     cluster_id = ""
     unreachable_because = ""
     standing_by = False
+    backlog = None
 
     def __init__(
         self, config: ToySourceConfig, events: SourceEvents, pool: Pool, columns: frozenset[str] | None, cluster: str

@@ -74,6 +74,9 @@ class Stats(Lag):
 
     # --- what brokers say
 
+    def _growth(self, before: Position, after: Position) -> int:
+        return max(1, after.b - before.b if after.a == before.a else after.b + 1)
+
     async def _ask(self) -> dict[int, LogLag]:
         lags: dict[int, LogLag] = {}
         left = iter([partition for partition in self._source.partitions if partition.counts])

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from fastwire.position import Position
+from fastwire.tubemq.position import ENTRY_BYTES
+
 from ...reading.lag import Lag, LogLag, SourceLike
 from .partition import Partition
 
@@ -21,6 +24,9 @@ class FetchedLag(Lag):
     """
 
     _source: _Source
+
+    def _growth(self, before: Position, after: Position) -> int:
+        return super()._growth(before, after) // ENTRY_BYTES
 
     async def _ask(self) -> dict[int, LogLag]:
         return {
