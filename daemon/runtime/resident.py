@@ -8,7 +8,7 @@ from time import monotonic
 from .budget import Budget, Level
 from .pages import keep_heap_pages, release_heap_pages, release_library_pages
 
-__all__ = ["ResidentMemory", "use_system_allocator"]
+__all__ = ["ResidentMemory", "use_one_blas_thread", "use_system_allocator"]
 
 RELEASE_INTERVAL_S = 0.01  # a millisecond of faults, when memory is scarce
 # Resident memory, beyond the budget, above which library pages go back: an eighth of what is promised beyond it.
@@ -62,6 +62,15 @@ def use_system_allocator(memory: int) -> None:
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     keep_heap_pages(memory)
+
+
+def use_one_blas_thread() -> None:
+    """Let numpy, which Arrow loads, start no threads, unless the environment wants some.
+
+    OpenBLAS starts one for each core when it is loaded, and each of them spins for a while; nothing here multiplies
+    matrices. It reads the variable once, so this comes before Arrow is loaded.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def resident_bytes() -> int:

@@ -32,7 +32,7 @@ from ..runtime.health import EXIT_DEGRADED, HUNG_AFTER_S, READY, Health, worst
 from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, write_repeated
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
-from ..runtime.resident import ResidentMemory, use_system_allocator
+from ..runtime.resident import ResidentMemory, use_one_blas_thread, use_system_allocator
 from ..runtime.tasks import in_thread
 from ..sinks.base import Sink, logged
 from ..sinks.registry import build_sink
@@ -263,6 +263,7 @@ class Service:
     def _sink(self, config: PipelineConfig, shares: int) -> Sink:
         """Make the sink of a pipeline, one of ``shares`` in this process. Raises ConfigError."""
         memory = self._config.daemon.memory // max(1, shares)
+        use_one_blas_thread()
         if config.sink.is_dataset or config.sink.is_database:
             use_system_allocator(memory)
         if config.sink.is_topic:

@@ -76,6 +76,17 @@ print(json.dumps([pa.default_memory_pool().backend_name, pa.mimalloc_memory_pool
 """
 
 
+BLAS = """
+import os
+from fastwire_daemon.runtime.resident import use_one_blas_thread
+
+use_one_blas_thread()
+import numpy
+
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
 def said(program: str, *arguments: str, **environment: str) -> str:
     """Return the output of a separate process, which ends without an error."""
     done = subprocess.run(
@@ -109,3 +120,9 @@ def test_arrow_takes_its_memory_from_the_system_unless_somebody_wants_it_otherwi
     backend, own = json.loads(said(ARROW, str(config), **environment))
     assert backend == (named or "system")
     assert bool(own) == (named == "mimalloc")
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core has one thread")
+def test_loading_arrow_starts_no_threads_unless_somebody_wants_some() -> None:
+    assert int(said(BLAS)) == 1
+    assert int(said(BLAS, OPENBLAS_NUM_THREADS="2")) == 2
