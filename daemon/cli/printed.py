@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..dataset.erasure.erasure import Erasure
     from ..dataset.expiry import Expired
     from ..dataset.proof.report import VerifyReport
+    from ..sinks.postgresql.proof import TableReport
     from .check.checks import CheckResult
     from .daemons import Daemon, Fact
 
@@ -26,6 +27,7 @@ __all__ = [
     "show_job",
     "show_pipeline",
     "show_report",
+    "show_table_report",
 ]
 
 
@@ -130,6 +132,22 @@ def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") ->
 
 
 _MOST_LINES = 20  # the most lines of one list: a dataset may have a thousand logs
+
+
+def show_table_report(report: "TableReport") -> None:
+    """Print the report of `verify` on a table of a database."""
+    from ..dataset.proof.report import counted
+
+    say(f"{report.name}: {counted(len(report.problems), 'problem') if report.problems else 'sound'}")
+    say(f"  {counted(report.rows, 'row')}, {report.mode}; {counted(report.partitions, 'partition')}")
+    say(
+        f"  of {counted(report.records, 'record')} {report.landed:,} have landed, {report.dead_letters:,} are dead "
+        f"letters, {report.filtered:,} were left out on purpose"
+    )
+    if report.removed or report.removed_letters:
+        say(f"  removed since: {counted(report.removed, 'row')}, {counted(report.removed_letters, 'dead letter')}")
+    for problem in report.problems:
+        say(f"  {problem}")
 
 
 def show_report(report: "VerifyReport") -> None:

@@ -10,7 +10,7 @@ from pydantic import PlainValidator, WithJsonSchema
 from .connection import Tell
 from .text import KeyPath
 
-__all__ = ["DATABASE_KEYS", "DatabaseUrl", "check_database", "connection_uri", "shown", "table_parts"]
+__all__ = ["DATABASE_KEYS", "DatabaseUrl", "check_database", "connection_uri", "read_url", "shown", "table_parts"]
 
 DATABASE_KEYS = ("url", "password", "mode", "key", "envelope", "types", "timeout")
 """Keys of a sink that only a database has."""
@@ -28,7 +28,8 @@ _PARAMETERS = {
 }
 
 
-def _url(value: object) -> str:
+def read_url(value: object) -> str:
+    """Read the URL of a database. Raises ValueError for one that is wrong or has a password."""
     if not isinstance(value, str) or not value.startswith(("postgresql://", "postgres://")):
         raise ValueError(f'must be a URL such as "{_EXAMPLE}"')
     try:
@@ -45,7 +46,7 @@ def _url(value: object) -> str:
 
 DatabaseUrl = Annotated[
     str,
-    PlainValidator(_url),
+    PlainValidator(read_url),
     WithJsonSchema({"type": "string", "examples": ["postgresql://loader@db.example.com/shop"]}),
 ]
 

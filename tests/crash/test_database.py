@@ -40,7 +40,7 @@ def judge(scene: Scene, database: str) -> None:
     assert [number for number in range(scene.feed.count) if not landed[number]] == []
     assert {number: times for number, times in landed.items() if times != 1} == {}
     assert landed.total() == scene.feed.count
-    assert query(database, "SELECT sum(rows) FROM fastwire_coverage") == [(str(scene.feed.count),)]
+    assert query(database, "SELECT sum(records) FROM fastwire_coverage") == [(str(scene.feed.count),)]
     if scene.job.kind != "tank":  # whose brokers keep no progress
         assert not scene.unacknowledged()
 

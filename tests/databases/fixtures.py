@@ -2,10 +2,15 @@
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.databases.postgresql import MISSING, Postgres, binaries, query
+
+if TYPE_CHECKING:
+    from tests.databases.shop import Shop
 
 _numbers = itertools.count(1)
 
@@ -26,3 +31,13 @@ def database(postgres: Postgres) -> str:
     name = f"shop{next(_numbers)}"
     query(postgres.url(), f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
     return postgres.url(name)
+
+
+@pytest.fixture
+def shop(database: str, tmp_path: Path) -> "Iterator[Shop]":
+    """Makes sinks for a table of an empty database."""
+    from tests.databases.shop import Shop
+
+    made = Shop(database, tmp_path)
+    yield made
+    made.close()

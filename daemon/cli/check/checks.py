@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...config import (
@@ -41,7 +41,9 @@ UPKEEP = {
     "leaves _fastwire alone; keep its 3 days, or at least the longest time that no daemon runs",
 }
 
-__all__ = ["CheckResult", "folder_checks", "promise", "refusals", "spark_checks", "static_checks"]
+DECODER_BYTES = 64 << 20
+
+__all__ = ["CheckResult", "database_checks", "folder_checks", "promise", "refusals", "spark_checks", "static_checks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +103,24 @@ def static_checks(config: Config) -> list[CheckResult]:
             results += _columns(name, pipeline)
         if pipeline.sink.has_log and isinstance(pipeline.sink.path, Path):
             results += _dataset(name, pipeline.sink.path, pipeline)
+        if pipeline.sink.is_database:
+            results += _table_of_database(name, pipeline)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
         if isinstance(job.output.path, Path):
             results += _dataset(f"spark.{name}", job.output.path, None)
     return results
+
+
+def _table_of_database(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
+    """Report why the sink of a table in a database cannot be made."""
+    from ...sinks.registry import build_sink
+
+    try:
+        build_sink(pipeline, memory=DECODER_BYTES)
+    except ConfigError as exc:
+        return [CheckResult(name, "table", False, str(problem), True) for problem in exc.problems]
+    return []
 
 
 def refusals(config: Config, names: Sequence[str]) -> list[str]:
@@ -246,6 +261,24 @@ def _job(name: str, job: SparkConfig) -> list[CheckResult]:
             results.append(CheckResult(name, "schema", False, f"{path}: {exc.strerror}"))
         else:
             results.append(CheckResult(name, "schema", size > 0, f"{path}" if size else f"{path} is empty"))
+    return results
+
+
+def database_checks(config: Config) -> list[CheckResult]:
+    """Look at the databases and tables of pipelines as `run` would use them. Writes nothing."""
+    from ...sinks.registry import build_sink
+
+    results = []
+    for name, pipeline in config.pipelines.items():
+        if not pipeline.sink.is_database:
+            continue
+        try:
+            sink: Any = build_sink(pipeline, memory=DECODER_BYTES)
+        except ConfigError:
+            continue  # reported as table
+        from ...sinks.postgresql.inspection import inspect
+
+        results += [CheckResult(name, what, ok, detail) for what, ok, detail in inspect(pipeline, sink)]
     return results
 
 

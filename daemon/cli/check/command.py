@@ -27,7 +27,7 @@ def check(
     """
     from ...config import load_config
     from ..printed import show_job, show_pipeline
-    from .checks import folder_checks, spark_checks, static_checks
+    from .checks import database_checks, folder_checks, spark_checks, static_checks
 
     loaded = load_config(config)
     results = static_checks(loaded)
@@ -36,7 +36,7 @@ def check(
         from .connect import check_connections
 
         configure(level="error")
-        results += folder_checks(loaded) + spark_checks(loaded) + check_connections(loaded)
+        results += folder_checks(loaded) + database_checks(loaded) + spark_checks(loaded) + check_connections(loaded)
     for name, pipeline in loaded.pipelines.items():
         show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])
     for name, job in loaded.spark.items():

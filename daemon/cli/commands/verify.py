@@ -9,6 +9,9 @@ from ..options import DatasetPlace, StoreAccess
 
 __all__ = ["verify"]
 
+DATABASE_SCHEMES = ("postgresql://", "postgres://")
+STATEMENT_S = 3600.0  # it counts rows
+
 
 def verify(
     path: DatasetPlace,
@@ -21,7 +24,12 @@ def verify(
     ] = False,
     config: StoreAccess = None,
 ) -> None:
-    """Prove from the files and the log of a dataset that it holds every record once. Exit code 1: it does not."""
+    """Prove from the files and the log of a dataset that it holds every record once. Exit code 1: it does not.
+
+    For the URL of a PostgreSQL database, compare each table with its positions, rows and dead letters.
+    """
+    if path.startswith(DATABASE_SCHEMES):
+        _verify_database(path, as_json=as_json, strict=strict)
     from ...dataset.proof.verify import verify as verify_dataset
     from ..printed import show_report
     from ..stores import bucket_at, catalog_at
@@ -34,3 +42,30 @@ def verify(
     else:
         show_report(report)
     raise typer.Exit(EXIT_DONE if report.ok else EXIT_FAILED)
+
+
+def _verify_database(url: str, *, as_json: bool, strict: bool) -> None:
+    from ...config.database import connection_uri, read_url, shown
+    from ..printed import show_table_report
+
+    try:
+        from ...sinks.postgresql.proof import verify_tables
+        from ...sinks.postgresql.session import Server
+    except ModuleNotFoundError as exc:
+        raise typer.BadParameter(f"this needs a driver: pip install 'fastwire-daemon[postgresql]' ({exc})") from exc
+    try:
+        server = Server(connection_uri(read_url(url), None), shown(url), STATEMENT_S)
+    except ValueError as exc:
+        raise typer.BadParameter(f"the URL {exc}") from None
+    reports = verify_tables(server, strict=strict)
+    ok = bool(reports) and not any(report.problems for report in reports)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps({"ok": ok, "tables": [report.to_json() for report in reports]}))
+    else:
+        for report in reports:
+            show_table_report(report)
+        if not reports:
+            typer.echo(f"{server.name}: no table is recorded here")
+    raise typer.Exit(EXIT_DONE if ok else EXIT_FAILED)

@@ -12,6 +12,7 @@ from fastwire.position import Log, OverlapError, Position, Span, format_position
 
 from ...dataset.log.chain import check_fit
 from ...runtime.errors import Superseded
+from .fates import fates_of
 from .ledger import LETTERS, OF_LOG
 from .loading import Appending, Loading, Replacing, place
 from .options import PostgresOptions
@@ -29,10 +30,12 @@ class Roll(NamedTuple):
     spans: Sequence[Span]
     floors: Mapping[Log, Position]
     ready: Sequence[Ready]
-    letters: Sequence[DeadLetter]
-    """Entries and values that could not be decoded."""
-    filtered: int
-    """Rows that a query has left out."""
+    given: Mapping[Log, int]
+    """Rows that came, by log."""
+    entries: Sequence[DeadLetter]
+    """Entries that could not be decoded."""
+    values: Sequence[DeadLetter]
+    """Values of ``given`` that could not be decoded."""
 
 
 class Landing:
@@ -56,9 +59,7 @@ class Landing:
         """
         recorded, ledger = self._recorded, self._recorded.ledger
         session.begin()
-        types: Sequence[Column] = getattr(self._decoder, "types", ())
-        grows = recorded.entry is None or bool(added_types(recorded.entry.types, types, landing=True))
-        entry = ledger.hold(session, changing=grows)
+        entry = ledger.hold(session)
         if entry is None:
             raise recorded.gone(f"nothing of it is recorded in {self._target.schema} any more")
         recorded.compare(entry)
@@ -66,10 +67,8 @@ class Landing:
         self._reached("locked")
         try:
             check_fit(coverage, roll.spans, roll.floors, ordered=not self._options.shared)
-            added = added_types(entry.types, types, landing=True)
-        except (OverlapError, SchemaError) as exc:
-            session.rollback()
-            raise Superseded(f"{self._target.name}: another writer was first: {exc}") from exc
+        except OverlapError as exc:
+            raise self._superseded(session, exc) from exc
         found = [letter for each in roll.ready for letter in each.letters]
         loading = self._loading(session, roll.ready)
         if search:
@@ -77,19 +76,31 @@ class Landing:
                 found += place(session, loading, each)
         else:
             loading.put(roll.ready)
-        refused = [(self._letter(each), each.sqlstate) for each in found]
+        refused = [(each, self._letter(each)) for each in found]
         self._reached("loaded")
-        if letters := [*((letter, "") for letter in roll.letters), *refused]:
+        letters = [(letter, "") for letter in (*roll.entries, *roll.values)]
+        if letters := [*letters, *((letter, each.sqlstate) for each, letter in refused)]:
             session.copy(self._target.schema, LETTERS, [self._rows_of(letters)])
-        if added:
-            ledger.record(session, added)
-        ledger.land(session, coverage, roll.spans)
+        fates = fates_of(roll.spans, roll.given, roll.ready, roll.entries, roll.values, refused)
+        types: Sequence[Column] = getattr(self._decoder, "types", ())
+        try:
+            if added_types(entry.types, types, landing=True):
+                entry = ledger.hold(session, changing=True) or entry
+                entry = entry._replace(types=added_types(entry.types, types, landing=True) or entry.types)
+                ledger.record(session, entry.types)
+        except SchemaError as exc:
+            raise self._superseded(session, exc) from exc
+        ledger.land(session, coverage, fates)
         self._reached("landed")
         session.commit()
         self._reached("committed")
-        recorded.entry = entry._replace(types=added) if added else entry
+        recorded.entry = entry
         recorded.known.update(coverage)
-        return [letter for letter, _ in refused]
+        return [letter for _, letter in refused]
+
+    def _superseded(self, session: Session, exc: Exception) -> Superseded:
+        session.rollback()
+        return Superseded(f"{self._target.name}: another writer was first: {exc}")
 
     def _loading(self, session: Session, ready: Sequence[Ready]) -> Loading:
         if not self._target.key:

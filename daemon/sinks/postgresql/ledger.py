@@ -9,25 +9,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
-from fastwire.position import Coverage, Log, Span
+from fastwire.position import Coverage, Log, unnest
 
-from ...runtime.errors import DatasetDamagedError
+from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
+from .fates import Fates
 from .session import Session, quoted
 
-__all__ = ["LETTERS", "OF_LOG", "Entry", "Ledger"]
+__all__ = ["COVERAGE", "FORMAT", "LETTERS", "OF_LOG", "TABLES", "Entry", "Ledger"]
 
+FORMAT = 1
 TABLES, COVERAGE, LETTERS = "fastwire_tables", "fastwire_coverage", "fastwire_dead_letters"
 OF_LOG = ("system", "cluster", "topic", "incarnation", "partition")
+_OF_TABLE = "id, system, cluster, cluster_id, hosts, mode, columns, format"
 _LOG_COLUMNS = ", ".join(OF_LOG)
 _RECORDS = ", ".join(f"{name} text" for name in OF_LOG)
 
 _DEFINITIONS = {
     TABLES: """name text PRIMARY KEY, id text NOT NULL, created timestamptz NOT NULL DEFAULT now(),
         system text NOT NULL, cluster text NOT NULL, cluster_id text NOT NULL DEFAULT '', hosts text NOT NULL,
-        mode text NOT NULL, columns text NOT NULL DEFAULT ''""",
+        mode text NOT NULL, columns text NOT NULL, format integer NOT NULL""",
     COVERAGE: """"table" text NOT NULL, system text NOT NULL, cluster text NOT NULL, topic text NOT NULL,
         incarnation text NOT NULL, partition text NOT NULL, coverage text NOT NULL, witness text,
-        rows bigint NOT NULL DEFAULT 0, changed timestamptz NOT NULL,
+        records bigint NOT NULL DEFAULT 0, landed bigint NOT NULL DEFAULT 0, dead_letters bigint NOT NULL DEFAULT 0,
+        filtered bigint NOT NULL DEFAULT 0, changed timestamptz NOT NULL,
         PRIMARY KEY ("table", system, cluster, topic, incarnation, partition)""",
     LETTERS: """"table" text NOT NULL, system text NOT NULL, cluster text NOT NULL, topic text NOT NULL,
         incarnation text NOT NULL, partition text NOT NULL, position text NOT NULL,
@@ -73,13 +77,18 @@ class Ledger:
         if not self._exists(session, TABLES):
             return None
         found = session.rows(
-            f"SELECT id, system, cluster, cluster_id, hosts, mode, columns FROM {self._name[TABLES]} WHERE name = $1",
+            f"SELECT {_OF_TABLE} FROM {self._name[TABLES]} WHERE name = $1",
             self.table,
         )
         return None if not found else self._entry(found[0])
 
-    def _entry(self, row: Sequence[str]) -> Entry:
-        id, system, cluster, cluster_id, hosts, mode, columns = row
+    def _entry(self, row: Sequence[Any]) -> Entry:
+        id, system, cluster, cluster_id, hosts, mode, columns, form = row
+        if form != FORMAT:
+            raise DatasetMismatchError(
+                f"{self.schema}.{TABLES}: {self.table} is recorded in format {form}, and this version of fastwire "
+                f"knows format {FORMAT}: update it"
+            )
         try:
             types = columns_from_json(json.loads(columns)) if columns else ()
         except ValueError as exc:
@@ -90,8 +99,8 @@ class Ledger:
         """Record the table; return False if another process has done so. For a transaction."""
         return bool(
             session.rows(
-                f"INSERT INTO {self._name[TABLES]} (name, id, system, cluster, hosts, mode, columns)"
-                " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO NOTHING RETURNING 1",
+                f"INSERT INTO {self._name[TABLES]} (name, id, system, cluster, hosts, mode, columns, format)"
+                f" VALUES ($1, $2, $3, $4, $5, $6, $7, {FORMAT}) ON CONFLICT (name) DO NOTHING RETURNING 1",
                 *(self.table, entry.id, entry.system, entry.cluster, ",".join(entry.hosts), entry.mode),
                 json.dumps(columns_to_json(entry.types)),
             )
@@ -106,13 +115,13 @@ class Ledger:
         entry = self.look(session)
         return "" if entry is None else entry.cluster_id
 
-    def hold(self, session: Session, *, changing: bool) -> Entry | None:
-        """Return what is recorded, which stays so until the end of the transaction; ``changing`` allows ``record``."""
-        found = session.rows(
-            f"SELECT id, system, cluster, cluster_id, hosts, mode, columns FROM {self._name[TABLES]} WHERE name = $1"
-            f" FOR {'NO KEY UPDATE' if changing else 'KEY SHARE'}",
-            self.table,
-        )
+    def hold(self, session: Session, *, changing: bool = False) -> Entry | None:
+        """Return what is recorded, which is there until the end of the transaction.
+
+        ``changing``: nobody else changes it either. This comes behind ``lock``, so that nobody waits in a circle.
+        """
+        how = "NO KEY UPDATE" if changing else "KEY SHARE"
+        found = session.rows(f"SELECT {_OF_TABLE} FROM {self._name[TABLES]} WHERE name = $1 FOR {how}", self.table)
         return None if not found else self._entry(found[0])
 
     def record(self, session: Session, types: Sequence[Column]) -> None:
@@ -143,16 +152,18 @@ class Ledger:
         )
         return self._read([row for row in found if row[len(OF_LOG)]])
 
-    def land(self, session: Session, coverage: Coverage, spans: Iterable[Span]) -> None:
+    def land(self, session: Session, coverage: Coverage, fates: Mapping[Log, Fates]) -> None:
         """Store the positions of locked logs. The last statement of a transaction: it fails in one that has failed."""
-        rows: dict[Log, int] = {}
-        for span in spans:
-            rows[span.log] = rows.get(span.log, 0) + span.rows
-        values = [(log, self._value(coverage, log, rows.get(log, 0))) for log in coverage.logs()]
+        values = []
+        for log, parts in unnest(coverage.to_json()):
+            witness, numbers = coverage.witness(log), fates.get(log, Fates(0, 0, 0, 0))
+            known = {"coverage": json.dumps(parts), "witness": None if witness is None else str(witness)}
+            values.append((log, {**known, **numbers._asdict()}))
+        sums = ", ".join(f"{name} = held.{name} + given.{name}" for name in Fates._fields)
+        given = f"{_RECORDS}, coverage text, witness text, {', '.join(f'{name} bigint' for name in Fates._fields)}"
         found = session.rows(
             f"WITH changed AS (UPDATE {self._name[COVERAGE]} AS held SET coverage = given.coverage,"
-            " witness = given.witness, rows = held.rows + given.rows, changed = now()"
-            f" FROM jsonb_to_recordset($2::jsonb) AS given({_RECORDS}, coverage text, witness text, rows bigint)"
+            f" witness = given.witness, {sums}, changed = now() FROM jsonb_to_recordset($2::jsonb) AS given({given})"
             f' WHERE held."table" = $1 AND {" AND ".join(f"held.{name} = given.{name}" for name in OF_LOG)}'
             " RETURNING 1) SELECT count(*) FROM changed",
             *(self.table, _to_json(values)),
@@ -162,14 +173,6 @@ class Ledger:
 
     def _damaged(self, name: str, why: str) -> DatasetDamagedError:
         return DatasetDamagedError(f"{self.schema}.{name}: {why}")
-
-    @staticmethod
-    def _value(coverage: Coverage, log: Log, rows: int) -> dict[str, Any]:
-        tree: Any = coverage.to_json()
-        for part in (log.system, log.cluster, log.topic, log.incarnation, log.partition):
-            tree = tree[part]
-        witness = coverage.witness(log)
-        return {"coverage": json.dumps(tree), "witness": None if witness is None else str(witness), "rows": rows}
 
     def _read(self, rows: Iterable[Sequence[Any]]) -> Coverage:
         tree: dict[str, Any] = {}

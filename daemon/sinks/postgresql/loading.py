@@ -113,7 +113,7 @@ def place(session: Session, loading: Loading, ready: Ready) -> list[Letter]:
             raise
         session.run("ROLLBACK TO SAVEPOINT fastwire")
         if ready.batch.num_rows == 1:
-            return [Letter(ready.gathered, ready.numbers[0], exc.sqlstate, exc.message)]
+            return [Letter(ready.gathered, ready.numbers[0], exc.sqlstate, exc.message, put=True)]
     else:
         session.run("RELEASE SAVEPOINT fastwire")
         return []

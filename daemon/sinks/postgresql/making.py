@@ -40,8 +40,8 @@ def target_of(pipeline: PipelineConfig) -> Target:
     """Return the table of a pipeline."""
     sink = pipeline.sink
     assert sink.table is not None, "the configuration was checked"
-    own = frozenset() if pipeline.makes_columns else frozenset(row_of(pipeline.source.system).names)
-    return Target(*table_parts(sink.table), sink.key, sink.types, own)
+    own = () if pipeline.makes_columns else row_of(pipeline.source.system).names
+    return Target(*table_parts(sink.table), sink.key, sink.types, frozenset((*own, *sink.types)))
 
 
 def make_sink(

@@ -83,13 +83,13 @@ class Recorded:
         made = self.ledger.begin(session, entry)
         if made and self._target.look(session) is None:
             self._target.make(session, self._schema())
+        self._compare_table(session, exists=True)
         session.commit()
         found = self.ledger.look(session)
         if found is None:
             raise SinkFailedError(f"{self._target.name} is not recorded any more")
         self.entry = found
         self.compare(found)
-        self._compare_table(session, exists=True)
         if not made and (len(self.ledger.coverage(session)) or found.cluster != options.cluster):
             # Decisions that the caller made without it (first positions, cluster name) are void.
             raise Superseded(f"another writer has begun with {self._target.name}; open it again")

@@ -46,6 +46,8 @@ class Letter(NamedTuple):
     """Its row in ``source``."""
     sqlstate: str
     reason: str
+    put: bool
+    """True if the database has refused it, False if it was not sent there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def prepared(gathered: Gathered, held: Mapping[str, Held], key: Sequence[str], o
             nulls = pc.indices_nonzero(arrays[name].is_null()).to_pylist()
             wrong |= {row: NO_KEY for row in nulls if row not in wrong}
     rows = pa.record_batch(arrays) if arrays else batch.select([])
-    letters = [Letter(gathered, numbers[row], *why) for row, why in sorted(wrong.items())]
+    letters = [Letter(gathered, numbers[row], *why, put=False) for row, why in sorted(wrong.items())]
     if wrong:
         kept = pa.array([row for row in range(batch.num_rows) if row not in wrong], pa.int64())
         rows, numbers = rows.take(kept), [numbers[row] for row in kept.to_pylist()]

@@ -6,6 +6,7 @@ their rows until it has ended.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter_ns
@@ -22,6 +23,7 @@ from ...runtime.logs import get_logger
 from ..base import Decoded
 from ..recordrows import DecodedRows, RecordRows
 from .envelope import opened
+from .fates import count_runs
 from .landing import Landing, Roll
 from .options import PostgresOptions
 from .recorded import Recorded
@@ -64,7 +66,8 @@ class PostgresSink:
         self._gather_bytes = gather_bytes
         self._reached = reached
         self._numbers = positions_of(options.system).number_columns
-        self._recorded = Recorded(server, target, options, decoder)
+        self.recorded = Recorded(server, target, options, decoder)
+        """The table, as this sink knows it."""
         self._stop = threading.Event()
         self._session: Session | None = None
         self._why: str | None = None
@@ -77,10 +80,12 @@ class PostgresSink:
 
     def _forget(self) -> None:
         self._gathered: list[Gathered] = []
-        self._letters: list[DeadLetter] = []
+        self._given: Counter[Log] = Counter()  # rows that came
+        self._entries: list[DeadLetter] = []  # dead letters that came
+        self._values: list[DeadLetter] = []  # of values that could not be decoded
         self._spans = SpanAccumulator()
         self._floors: dict[Log, Position] = {}
-        self._bytes = self._unpooled = self._rows = self._filtered = self._bad = 0
+        self._bytes = self._unpooled = self._rows = self._filtered = 0
         self._decoder.trim()
 
     # --- state, for any thread
@@ -88,12 +93,12 @@ class PostgresSink:
     @property
     def exists(self) -> bool:
         """True if the table was recorded when the sink last looked."""
-        return self._recorded.entry is not None
+        return self.recorded.entry is not None
 
     @property
     def cluster(self) -> str:
         """The cluster name of all logs."""
-        entry = self._recorded.entry
+        entry = self.recorded.entry
         return self._options.cluster if entry is None else entry.cluster
 
     @property
@@ -140,19 +145,19 @@ class PostgresSink:
             session = self._session = Session(self._server, self._stop)
             if session.rows("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'")[0][0]:
                 raise SinkFailedError(f"{self._server.name} is read-only: another server of it may take writes")
-            self._recorded.open(session)
+            self.recorded.open(session)
         self._void = False
-        return self._recorded.known.copy()
+        return self.recorded.known.copy()
 
     def create_dataset(self) -> None:
         """Record the table, and make it and our tables beside it where they are missing."""
         with self._failing(), self._rolling():
-            self._recorded.create(self._connected())
+            self.recorded.create(self._connected())
 
     def identify(self, cluster_id: str) -> None:
         """Compare the cluster's id ("": it has none) with the recorded one. Raises DatasetMismatchError."""
         with self._failing(), self._rolling():
-            self._recorded.identify(self._connected(), cluster_id)
+            self.recorded.identify(self._connected(), cluster_id)
 
     def write(self, chunk: Chunk) -> None:
         """Take the rows, spans and dead letters of ``chunk``, and release it."""
@@ -160,7 +165,7 @@ class PostgresSink:
         try:
             with self._rolling():
                 self._spans.add(chunk)
-                self._letters += chunk.dead_letters
+                self._entries += chunk.dead_letters
                 self._bytes += chunk.dead_letter_bytes
                 if chunk.rows:
                     self._gather(chunk)
@@ -171,8 +176,8 @@ class PostgresSink:
     def refresh(self) -> Coverage:
         """Read the commits of other writers and return the whole Coverage; the open roll stays open."""
         with self._failing(), self._rolling():
-            self._recorded.refresh(self._connected())
-            return self._recorded.known.copy()
+            self.recorded.refresh(self._connected())
+            return self.recorded.known.copy()
 
     def raise_floors(self, floors: Mapping[Log, Position]) -> None:
         """Record with the next commit that a broker has confirmed all acks up to these positions."""
@@ -182,16 +187,16 @@ class PostgresSink:
         """Commit the roll and return the whole Coverage; without written chunks this is a refresh."""
         with self._failing(), self._rolling():
             spans = self._spans.take()
-            if not (spans or self._letters or self._floors):
+            if not (spans or self._entries or self._floors):
                 return self.refresh()
             session = self._connected()
-            if self._recorded.entry is None:
-                self._recorded.create(session)
+            if self.recorded.entry is None:
+                self.recorded.create(session)
             began = perf_counter_ns()
             ready = self._ready(session)
             prepared_at = perf_counter_ns()
-            roll = Roll(spans, self._floors, ready, self._letters, self._filtered)
-            landing = Landing(self._recorded, self._target, self._options, self._decoder, self._reached)
+            roll = Roll(spans, self._floors, ready, self._given, self._entries, self._values)
+            landing = Landing(self.recorded, self._target, self._options, self._decoder, self._reached)
             try:
                 refused = landing.land(session, roll, search=False)
             except Refused as exc:
@@ -204,7 +209,7 @@ class PostgresSink:
             self._stage_ns["database"] += perf_counter_ns() - prepared_at
             self._note(ready, refused)
             self._forget()
-            return self._recorded.known.copy()
+            return self.recorded.known.copy()
 
     def close(self) -> None:
         """Drop uncommitted rows and close the connection."""
@@ -219,6 +224,7 @@ class PostgresSink:
 
     def _gather(self, chunk: Chunk) -> None:
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
+        count_runs(self._given, runs)
         batch = pa.record_batch(chunk)
         chunk.release()
         source = batch.select([name for name in ("value", *self._numbers) if name in batch.schema.names])
@@ -227,8 +233,7 @@ class PostgresSink:
         self._bytes += batch.get_total_buffer_size()
 
     def _take(self, rows: DecodedRows, source: pa.RecordBatch, runs: Sequence[tuple[Log, int, int]]) -> None:
-        self._letters += rows.dead_letters
-        self._bad += len(rows.dead_letters)
+        self._values += rows.dead_letters
         self._filtered += rows.filtered
         if rows.batch.num_rows:
             self._gathered.append(Gathered(rows.batch, rows.numbers, source, runs))
@@ -253,15 +258,15 @@ class PostgresSink:
         fields: dict[str, pa.Field] = {}
         for gathered, _ in gathered_rows:
             for field in gathered.batch.schema:
-                if field.name not in self._recorded.held and field.name not in self._options.unstored:
+                if field.name not in self.recorded.held and field.name not in self._options.unstored:
                     fields.setdefault(field.name, field)
         if fields:
-            self._recorded.add(session, list(fields.values()))
+            self.recorded.add(session, list(fields.values()))
             _log.info("columns were added to the table", table=self._target.name, columns=sorted(fields))
         return [
             Ready(gathered.batch.select([]), gathered, (), clears=True)
             if clears
-            else prepared(gathered, self._recorded.held, self._target.key, self._target.of_bytes)
+            else prepared(gathered, self.recorded.held, self._target.key, self._target.of_bytes)
             for gathered, clears in gathered_rows
         ]
 
@@ -277,7 +282,8 @@ class PostgresSink:
         self.committed_bytes += sum(each.batch.nbytes for each in ready)
         values, bad, columns, filtered = self.decoded
         landed = self._rows - len(refused)
-        self.decoded = Decoded(values + landed, bad + self._bad + len(refused), columns, filtered + self._filtered)
+        bad += len(self._values) + len(refused)
+        self.decoded = Decoded(values + landed, bad, columns, filtered + self._filtered)
 
     # --- failures
 

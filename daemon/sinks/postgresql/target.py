@@ -82,8 +82,7 @@ class Target:
             if field.name in found.always:
                 wrong.append(f"the server makes the values of {field.name}")
             elif held is not None and misfit(field.type, held, field.name in self.of_bytes):
-                made = self._sql(field)
-                wrong.append(f"{field.name} is {held.text}, and the records have values for {made}")
+                wrong.append(f"{field.name} is {held.text}, and the records have values for {sql_type(field.type)}")
         for name in sorted(found.required.difference(wanted.names)):
             wrong.append(f"{name} takes no nulls and has no default, and the records do not have it")
         if self.key and frozenset(self.key) not in found.unique:

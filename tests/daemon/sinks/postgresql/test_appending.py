@@ -9,7 +9,7 @@ import pytest
 
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.runtime.errors import DatasetGoneError, DatasetMismatchError, LogRefusedError, SinkFailedError
-from tests.daemon.sinks.postgresql.scene import ORDER, Given, Shop, avro, order
+from tests.databases.shop import ORDER, Given, Shop, avro, order
 
 pytestmark = pytest.mark.database
 
@@ -76,7 +76,7 @@ def test_records_as_they_are(shop: Shop) -> None:
         ("22P02", b"no JSON"),
     ]
     assert coverage.end(feed.logs[0]) is not None
-    assert shop.query("SELECT rows FROM fastwire_coverage") == [(3,)]
+    assert shop.query("SELECT records FROM fastwire_coverage") == [(3,)]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +210,13 @@ def test_columns_come_with_newer_schemas_and_restarts(shop: Shop) -> None:
     sink.commit()
     assert shop.types() == {"id": "bigint", "note": "text", "price": "double precision"}
     assert shop.query("SELECT id, price FROM orders ORDER BY id") == [(1, None), (2, 2.5), (3, None), (4, None)]
+
+
+def test_a_type_that_cannot_have_the_values_leaves_nothing_behind(shop: Shop) -> None:
+    sink = shop.sink(ORDER, types={"id": "integer"})
+    with pytest.raises(DatasetMismatchError, match="id is integer, and the records have values for bigint"):
+        sink.create_dataset()
+    assert shop.query("SELECT relname::text FROM pg_class WHERE relname IN ('orders', 'fastwire_tables')") == []
 
 
 def test_a_dropped_table_is_not_made_again(shop: Shop) -> None:

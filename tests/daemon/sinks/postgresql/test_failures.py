@@ -19,8 +19,8 @@ from fastwire_daemon.runtime.errors import (
 )
 from fastwire_daemon.runtime.outside import waiting
 from fastwire_daemon.sinks.postgresql import session
-from tests.daemon.sinks.postgresql.scene import ORDER, Given, Shop, order
 from tests.databases.postgresql import MISSING, Postgres, binaries, query
+from tests.databases.shop import ORDER, Given, Shop, order
 from tests.support.tcp_proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -79,7 +79,7 @@ def test_the_answer_to_commit_is_lost(shop: Shop) -> None:
         commit()
         raise session.Refused("", "server closed the connection unexpectedly")
 
-    sink._recorded.create(connection)
+    sink.recorded.create(connection)
     connection.commit = lost  # type: ignore[method-assign]
     with pytest.raises(SinkFailedError, match="closed the connection"):
         sink.commit()

@@ -2,14 +2,17 @@
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.runtime.errors import DatasetMismatchError
-from tests.daemon.sinks.postgresql.scene import ORDER, Given, Shop, order
+from fastwire_daemon.sinks.postgresql.proof import verify_tables
+from fastwire_daemon.sinks.postgresql.session import Server
 from tests.daemon.sinks.postgresql.test_appending import field
+from tests.databases.shop import ORDER, Given, Shop, order
 
 pytestmark = pytest.mark.database
 
@@ -20,6 +23,14 @@ EVENT: dict[str, Any] = {"type": "record", "name": "Event", "fields": [
     {**field("before", ["null", ORDER]), "default": None}, {**field("after", ["null", "Order"]), "default": None},
     field("op", "string"), {**field("ts_ms", ["null", "long"]), "default": None},
 ]}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _sound(shop: Shop) -> Iterator[None]:
+    """In the end the books of the table agree with what is there."""
+    yield
+    for report in verify_tables(Server(shop.url, "the database", 10.0), strict=True):
+        assert report.problems == []
 
 
 def rows(shop: Shop, columns: str = "id, note") -> list[tuple[Any, ...]]:
@@ -35,7 +46,7 @@ def test_the_last_record_of_a_key_wins(shop: Shop) -> None:
     sink.write(feed.records([order(3, "e"), order(1)]))
     sink.commit()
     assert rows(shop) == [(1, None), (2, "d"), (3, "e")]
-    assert shop.query("SELECT rows FROM fastwire_coverage") == [(7,)]
+    assert shop.query("SELECT records FROM fastwire_coverage") == [(7,)]
 
 
 def test_tombstones_delete(shop: Shop) -> None:
