@@ -151,7 +151,7 @@ class Writer(Protocol):
         """Write a load; yields the number of records of each step."""
 
     async def flush(self) -> None:
-        """Wait until all records are confirmed, or refused for good (rows with an origin)."""
+        """Wait until the records of earlier calls are confirmed, or refused for good (rows with an origin)."""
 
     def take_refused(self) -> list[Refused]:
         """Return the rows with an origin that the brokers have refused for good since the last call."""

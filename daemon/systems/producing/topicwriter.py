@@ -134,6 +134,7 @@ class PendingWriter(ABC, Generic[P, R, S]):
         self._most_pending_bytes = most_pending_bytes
         self._parts: list[P] = []
         self._pending_bytes = 0  # the sum of the parts' weights; a sum for each record would cost a loop over all parts
+        self._taken_bytes = 0  # of all records so far
         self._since_turn = 0
         self._error: ProduceError | None = None  # the first one that ``flush`` has not raised yet
         self._refused: list[Refused] = []
@@ -200,14 +201,23 @@ class PendingWriter(ABC, Generic[P, R, S]):
         part.counted = weight
 
     async def flush(self) -> None:
-        """Send the open batches and wait until all records are confirmed. Raises the first failure since then.
+        """Send the open batches and wait until all records of earlier calls are confirmed.
+
+        Raises the first failure since the last call. Others may go on writing: when they have had as many bytes as may
+        be unconfirmed together, their calls wait for this one, which would never end otherwise.
 
         Rows with an origin that the broker refuses for good are no failure: see :meth:`take_refused`.
         """
         async with self._turn:  # calls that wait have come before
             for part in self._parts:
                 part.flush()
-        while not all(part.machine.idle for part in self._parts):
+        began = self._taken_bytes
+        while not self._idle:
+            if self._taken_bytes - began > self._most_pending_bytes:
+                async with self._turn:
+                    while not self._idle:
+                        await self._change()
+                break
             await self._change()
         error, self._error = self._error, None
         if error is not None:
@@ -226,10 +236,15 @@ class PendingWriter(ABC, Generic[P, R, S]):
             for each in self._parts:
                 each.flush()
             await self._change()
+        self._taken_bytes += size
         self._since_turn += size
         if self._since_turn >= TURN_BYTES:
             self._since_turn = 0
             await asyncio.sleep(0)
+
+    @property
+    def _idle(self) -> bool:
+        return all(part.machine.idle for part in self._parts)
 
     async def _change(self) -> None:
         self._changed.clear()

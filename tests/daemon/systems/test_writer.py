@@ -82,6 +82,26 @@ def test_codecs_are_named_in_any_case() -> None:
     assert WriteOptions(compression="lz4") == WriteOptions(compression="LZ4")
 
 
+@pytest.mark.parametrize("system", [*SCENES, "tubemq"])
+async def test_a_flush_ends_while_others_write(system: str) -> None:
+    broker = embedded(system)
+    most = 20_000  # records: a flush that waits until nothing is unconfirmed ends with them
+    with running(broker):
+        broker.create_topic("t", 1)
+        connection = parse_connection({"url": broker.url})
+        async with system_named(system).open_writer(connection, "t", WriteOptions()) as writer:
+            writer._producer._most_pending_bytes = 20_000  # type: ignore[attr-defined]
+            await writer.write(Put(b"before"))
+            flushing = asyncio.create_task(writer.flush())
+            written = 0
+            while written < most and not flushing.done():
+                await writer.write(Put(b"x" * 500))
+                written += 1
+            assert written < most
+            await flushing
+    assert broker.violations == []
+
+
 @pytest.mark.parametrize("system", list(SCENES))
 async def test_partitions_that_are_added_are_written_to(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records without a key go round all of them, as soon as the producer has learnt how many there are."""
