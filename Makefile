@@ -126,6 +126,7 @@ lint: $(BUILT)
 
 docs: $(BUILT)
 	$(PY) -m docs.configuration
+	$(PY) -m docs.reasons
 	$(PY) -m docs.architecture
 	$(PY) -m docs.exactly_once
 	$(PY) -m docs.dashboard

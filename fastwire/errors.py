@@ -2,9 +2,9 @@
 TypeError.
 """
 
-from enum import StrEnum
+from .reason import Reason
 
-__all__ = ["CorruptEntryError", "Damage", "FastwireError", "ProtocolError", "UnsupportedError"]
+__all__ = ["CorruptEntryError", "FastwireError", "ProtocolError", "UnsupportedError"]
 
 
 class FastwireError(Exception):
@@ -34,32 +34,10 @@ class ProtocolError(FastwireError):
         super().__init__(text)
 
 
-class Damage(StrEnum):
-    """The kind of damage of an entry or batch that cannot be decoded.
-
-    The values are stable names for programs; where Pulsar has a ValidationError for it, its name (spec: pulsar 13.4).
-    """
-
-    CHECKSUM = "ChecksumMismatch"  # no byte after the checksum can be trusted
-    METADATA = "MetadataError"  # the entry's metadata (Pulsar: MessageMetadata) is unreadable or inconsistent
-    DECRYPTION = "DecryptionError"
-    SIZE = "UncompressedSizeCorruption"
-    DECOMPRESSION = "DecompressionError"
-    BATCH = "BatchDeSerializeError"  # Pulsar: the messages inside
-    MESSAGE = "CorruptMessage"  # Kafka: a batch, its checksum, or the messages inside
-    TOO_LARGE = "TooLarge"  # its decoded size exceeds the memory limit of one entry; it may be intact
-    FRAME = "FrameTooLarge"  # it exceeds the memory limit as received: its bytes are passed over, and none are kept
-    # Pulsar: the entry is intact, but the hot loop does not decode it, or it was redelivered too often.
-    ENCRYPTED = "Encrypted"
-    CHUNKED = "Chunked"
-    COMPACTED = "CompactedIndexes"
-    REDELIVERED = "RedeliveredTooOften"
-
-
 class CorruptEntryError(FastwireError):
     """One entry inside intact framing cannot be decoded. The entry becomes a dead letter; the connection stays open."""
 
-    def __init__(self, reason: Damage, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
         self.detail = detail
         super().__init__(f"{reason}: {detail}")

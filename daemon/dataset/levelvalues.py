@@ -2,13 +2,11 @@
 
 import pyarrow as pa
 
+from fastwire.reason import Reason
+
 from .level import NO_VALUE, level_fits
 
-__all__ = ["NO_FOLDER", "TOO_LONG", "unnameable"]
-
-TOO_LONG = "TooLongForAFolder"
-NO_FOLDER = "NoNameForAFolder"
-"""Readers would take the name of the folder for another value: a text for null, a date for a text."""
+__all__ = ["unnameable"]
 
 # The days of the years 1 to 9999, since 1970: readers understand the text of no others.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -24,7 +22,7 @@ def unnameable(column: pa.Array, level: str, *, table: bool = False) -> dict[int
     if pa.types.is_date32(column.type):
         days = column.cast(pa.int32())
         far = pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY))
-        return dict.fromkeys(pc.indices_nonzero(pc.fill_null(far, False)).to_pylist(), NO_FOLDER)
+        return dict.fromkeys(pc.indices_nonzero(pc.fill_null(far, False)).to_pylist(), Reason.NO_FOLDER.value)
     if not pa.types.is_string(column.type):
         return {}
     longest = pc.max(pc.binary_length(column)).as_py() or 0
@@ -33,7 +31,7 @@ def unnameable(column: pa.Array, level: str, *, table: bool = False) -> dict[int
         return {}
     encoded = column.dictionary_encode()
     wrong = {
-        code: NO_FOLDER if text == NO_VALUE else TOO_LONG
+        code: (Reason.NO_FOLDER if text == NO_VALUE else Reason.LONG_FOLDER).value
         for code, text in enumerate(encoded.dictionary.to_pylist())
         if (text == NO_VALUE and not table) or not (all_fit or level_fits(level, text, table=table))
     }

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Log, positions_of
+from fastwire.reason import Reason
 
-from ..dataset.deadletters.reader import NULL_VALUE, REFUSED
+from ..dataset.deadletters.reader import NULL_VALUE
 
 __all__ = ["HeldRows", "Runs", "needed_columns"]
 
@@ -58,7 +59,7 @@ class HeldRows:
         places = positions_of(log.system)
         position = places.of_row([batch.rows.column(name)[row].as_py() for name in places.number_columns])
         value = batch.rows.column("value")[row].as_py()
-        kind = REFUSED if value is not None else f"{REFUSED} {NULL_VALUE}"
+        kind = Reason.REFUSED if value is not None else f"{Reason.REFUSED} {NULL_VALUE}"
         return DeadLetter(log, position, f"{kind}: {reason}", value or b"", 1)
 
     def clear(self) -> None:

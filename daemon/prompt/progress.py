@@ -10,7 +10,7 @@ EVERY_S = 0.2
 
 
 class Progress:
-    """Shows rows and rate while its block runs; ``shown`` None: where somebody looks."""
+    """Shows rows and rate while its block runs; ``shown`` None: on a terminal."""
 
     def __init__(self, shown: bool | None) -> None:
         self._shown = _is_looked_at() if shown is None else shown

@@ -13,6 +13,7 @@ from fastwire.decode.json.schema import fitted
 from fastwire.decode.json.walk import JsonDecoder
 from fastwire.decode.program import SchemaError, Step, deletable
 from fastwire.decode.protobuf.walk import ProtobufDecoder
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
 from ..dataset.columnnames import ANY_NAME, NameRule
@@ -21,11 +22,9 @@ from ..net.schemaregistry import UnknownSchemaError
 from ..runtime.logs import get_logger
 from .recordschemas import NO_PAIR, BrokerSchemas, Form, Pause, RecordSchemas, Written
 
-__all__ = ["NEW_COLUMNS", "Evolve", "EvolvingDecoder", "Find"]
+__all__ = ["Evolve", "EvolvingDecoder", "Find"]
 
-NEW_COLUMNS = "NewColumns"
 """Begins the reason of a record whose schema has other columns, where these may not grow."""
-_INVALID_PAIR = "InvalidKeyValue"
 
 Evolve = Literal["add", "strict", "dead_letter"]
 
@@ -124,7 +123,7 @@ class EvolvingDecoder:
                 self._written[id] = self._find(id, pause)
             self._admit(id, *self._written[id])
         except (UnknownSchemaError, SchemaError) as exc:
-            why = "UnknownSchema" if isinstance(exc, UnknownSchemaError) else "IncompatibleSchema"
+            why = Reason.UNKNOWN_SCHEMA if isinstance(exc, UnknownSchemaError) else Reason.INCOMPATIBLE_SCHEMA
             self._refuse(id, why, str(exc))
 
     def adopt(self, types: Sequence[Column]) -> None:
@@ -174,7 +173,7 @@ class EvolvingDecoder:
                 return kind(self._program, self._pool, written=resolve(self.given, self._program))
             decoder = kind(self._program, self._pool, framed=True)
         if isinstance(self._schemas, BrokerSchemas):
-            decoder.refuse(NO_PAIR, _INVALID_PAIR)
+            decoder.refuse(NO_PAIR, Reason.KEY_VALUE.value)
         return decoder
 
     def _admit(self, id: int, written: Sequence[Step], paths: Sequence[Sequence[int]]) -> None:
@@ -186,7 +185,7 @@ class EvolvingDecoder:
         known = {column.plain for column in self.columns}
         new = [each for each in self._columns(union) if each.plain not in known and self._lands(each.name)]
         if new and self._evolve != "add":
-            self._refuse(id, NEW_COLUMNS, ", ".join(map(str, new)))
+            self._refuse(id, Reason.NEW_COLUMNS, ", ".join(map(str, new)))
             return
         if self._evolve == "add":
             self._check_names(union)

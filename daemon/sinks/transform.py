@@ -11,6 +11,7 @@ from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.program import SchemaError
 from fastwire.position import Log
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
 from ..config.rowwise import ROW, Query, check_result, columns_in
@@ -26,8 +27,7 @@ __all__ = ["TransformedValues"]
 
 # Failing rows of a batch whose reason is asked for, each by a query.
 _EXPLAINED = 16
-_FAILED = "TransformFailed"
-_UNEXPLAINED = f"{_FAILED}: the query fails for this value, as for others before it"
+_UNEXPLAINED = f"{Reason.TRANSFORM}: the query fails for this value, as for others before it"
 
 
 class TransformedValues:
@@ -132,7 +132,7 @@ class TransformedValues:
         finally:
             self._running = 0
         if endless := _endless(result, rows.batch, kept):
-            bad |= {kept[row]: f"{_FAILED}: {why}" for row, why in endless.items()}
+            bad |= {kept[row]: f"{Reason.TRANSFORM}: {why}" for row, why in endless.items()}
             left = [row for row in range(result.num_rows) if row not in endless]
             result, kept = result.take(pa.array(left, pa.int64())), [kept[row] for row in left]
         dead_letters = [
@@ -166,7 +166,7 @@ class TransformedValues:
             return [self._select(self._query.sql, source)], {}
         except RowsError as exc:
             if source.num_rows == 1:
-                return [], {source.column(ROW)[0].as_py(): f"{_FAILED}: {exc}"}
+                return [], {source.column(ROW)[0].as_py(): f"{Reason.TRANSFORM}: {exc}"}
         failing = self._failing(source)
         if not failing:
             return self._halved(source)
@@ -184,7 +184,7 @@ class TransformedValues:
             return [self._select(self._query.sql, source)], {}
         except RowsError as exc:
             if source.num_rows == 1:
-                return [], {source.column(ROW)[0].as_py(): f"{_FAILED}: {exc}"}
+                return [], {source.column(ROW)[0].as_py(): f"{Reason.TRANSFORM}: {exc}"}
         return self._halved(source)
 
     def _halved(self, source: pa.RecordBatch) -> tuple[list[pa.Table], dict[int, str]]:

@@ -11,11 +11,12 @@ import pyarrow as pa
 from fastwire.columns.chunk import DeadLetter
 from fastwire.decode.evolution import Column, columns_of, named_as
 from fastwire.decode.program import BadRecord, SchemaError, Step
+from fastwire.reason import Reason
 
 from ..config.decode import DELETED, KEY
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.levelvalues import unnameable
-from .evolvingdecoder import NEW_COLUMNS, Evolve, EvolvingDecoder
+from .evolvingdecoder import Evolve, EvolvingDecoder
 from .keydecoder import KeyDecoder, is_of_key
 from .recordrows import DecodedRows, RecordRows, Runs
 from .recordschemas import BrokerSchemas, Form, Pause, RecordSchemas, Written, compiled
@@ -237,7 +238,7 @@ class ValueDecoder(RecordRows):
         if self._keys is not None and is_of_key(bad):
             key = (opened or batch).column(KEY.removeprefix("_"))[bad.row].as_py()
             reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
-        stops = self._evolve == "strict" and bad.reason.startswith(NEW_COLUMNS)
+        stops = self._evolve == "strict" and bad.reason.startswith(Reason.NEW_COLUMNS)
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
 
 

@@ -2,8 +2,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-from fastwire.errors import Damage
 from fastwire.position import Log, Position, Span
+from fastwire.reason import Reason
 
 __all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
 
@@ -15,7 +15,7 @@ class DeadLetter:
     payload: bytes
     rows: int
     wanted: bytes = ...
-    damage: Damage | None = ...
+    damage: Reason | None = ...
     start: Position | None = ...
 
 @final

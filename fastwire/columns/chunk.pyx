@@ -27,7 +27,7 @@ from fastwire.wire.pool cimport Charge, fw_memory_bytes, fw_take
 
 from dataclasses import dataclass
 
-from fastwire.errors import Damage
+from fastwire.reason import Reason
 from fastwire.position import Log, Position, Span
 
 __all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
@@ -49,7 +49,7 @@ class DeadLetter:
     payload: bytes
     rows: int
     wanted: bytes = b""
-    damage: Damage | None = None
+    damage: Reason | None = None
     start: Position | None = None
 
 

@@ -30,37 +30,38 @@ from fastwire.decode.nested cimport (
 from fastwire.wire.pool cimport COLUMNS_SHARE, OUTPUT_SHARE, Pool, fw_pool_limit
 
 from fastwire.decode.program import BadRecord
+from fastwire.reason import Reason as Reasons
 
 __all__ = ["Decoded", "RecordDecoder"]
 
 cdef dict _NAMES = {
-    TRUNCATED: "Truncated",      # the record ends within a value
-    TRAILING: "TrailingBytes",   # after the record
-    NO_VALUE: "NoValue",         # the cell is null
-    TOO_LARGE: "TooLarge",       # its columns exceed the memory limit of one record; it may be sound
-    RANGE: "OutOfRange",         # a number that its type does not have
-    UTF8: "InvalidUtf8",
-    SYMBOL: "UnknownSymbol",     # of an enum
-    DECIMAL: "DecimalTooLarge",  # more digits than the schema allows
-    VARINT: "InvalidVarint",     # of more than 64 bits
-    LENGTH: "InvalidLength",     # negative
-    DEEP: "TooDeep",             # a value that is skipped nests too deep
-    NO_HEADER: "NoSchemaId",     # the value does not begin with the id of its schema
-    NULL_VALUE: "UnexpectedNull",
-    BOOLEAN: "InvalidBoolean",   # neither 0 nor 1
-    BRANCH: "UnknownBranch",     # of a union
-    BLOCK: "InvalidBlock",       # of an array or map: its items do not have the announced size
-    SYNTAX: "InvalidJson",
-    ESCAPE: "InvalidEscape",     # unknown, or half of a surrogate pair
-    TYPE: "WrongType",           # a value of JSON that its column does not take
-    MISSING: "MissingField",     # a field that is not nullable has no key
-    DUPLICATE: "DuplicateKey",   # a field has two
-    INEXACT: "Inexact",          # a number or time with decimal places that its column does not keep
-    BASE64: "InvalidBase64",
-    TIME: "InvalidTime",         # no date, time or timestamp
-    TAG: "InvalidTag",           # no number and wire type of a field, or the end of a group that did not begin
-    OTHER: "OtherMessage",       # a message type of the schema that is not the one of the columns
-    REPLACED: "RepeatedOneof",   # members of oneofs replace each other more often than the size of the record warrants
+    TRUNCATED: Reasons.TRUNCATED.value,
+    TRAILING: Reasons.TRAILING.value,
+    NO_VALUE: Reasons.NO_VALUE.value,
+    TOO_LARGE: Reasons.TOO_LARGE.value,
+    RANGE: Reasons.RANGE.value,
+    UTF8: Reasons.UTF8.value,
+    SYMBOL: Reasons.SYMBOL.value,
+    DECIMAL: Reasons.DECIMAL.value,
+    VARINT: Reasons.VARINT.value,
+    LENGTH: Reasons.LENGTH.value,
+    DEEP: Reasons.DEEP.value,
+    NO_HEADER: Reasons.NO_SCHEMA_ID.value,
+    NULL_VALUE: Reasons.UNEXPECTED_NULL.value,
+    BOOLEAN: Reasons.BOOLEAN.value,
+    BRANCH: Reasons.BRANCH.value,
+    BLOCK: Reasons.BLOCK.value,
+    SYNTAX: Reasons.JSON.value,
+    ESCAPE: Reasons.ESCAPE.value,
+    TYPE: Reasons.TYPE.value,
+    MISSING: Reasons.MISSING.value,
+    DUPLICATE: Reasons.DUPLICATE.value,
+    INEXACT: Reasons.INEXACT.value,
+    BASE64: Reasons.BASE64.value,
+    TIME: Reasons.TIME.value,
+    TAG: Reasons.TAG.value,
+    OTHER: Reasons.OTHER_MESSAGE.value,
+    REPLACED: Reasons.ONEOF.value,
 }
 
 # By name: the layout in memory, and the bytes of a row.

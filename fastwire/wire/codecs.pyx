@@ -23,7 +23,8 @@ from cramjam import zstd as _zstd
 from crc32c import crc32c as _crc32c
 from zstandard import ZstdDecompressor, ZstdError
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
+from fastwire.reason import Reason
 
 cdef extern from "crc.h" nogil:
     const int FW_CRC_SMALL
@@ -110,7 +111,7 @@ cdef class Decompressor:
     cdef object too_large(self, int64_t size):
         """Return the error for an entry that expands to ``size`` bytes; 0 = unknown."""
         return CorruptEntryError(
-            Damage.TOO_LARGE,
+            Reason.TOO_LARGE,
             f"decompresses to {size if size else 'more'} bytes, and one entry may to {self.most}, "
             "an eighth of the memory budget: more memory (daemon.memory) lets it pass",
         )
@@ -163,7 +164,7 @@ cdef class Decompressor:
             ratio = ZSTD_RATIO
         if ratio and out_size > (size + 16) * ratio:
             raise CorruptEntryError(
-                Damage.SIZE, f"announces {out_size} bytes, {size} compressed ones cannot become that"
+                Reason.SIZE, f"announces {out_size} bytes, {size} compressed ones cannot become that"
             )
         if ratio and out_size > self.most:
             raise self.too_large(out_size)
@@ -179,7 +180,7 @@ cdef class Decompressor:
                 else:
                     got = _snappy.decompress_raw_into(self._input, self._output)
                 if got != out_size:
-                    raise CorruptEntryError(Damage.DECOMPRESSION, f"gave {got} bytes, {out_size} were announced")
+                    raise CorruptEntryError(Reason.DECOMPRESSION, f"gave {got} bytes, {out_size} were announced")
                 return self._scratch
             if out_size > SCRATCH_KEPT:
                 self._held_charge = Charge(self._pool)
@@ -188,7 +189,7 @@ cdef class Decompressor:
                 # The package allocates the size in the frame header, even above the limit it is given.
                 said = zstd_content_size(data, size)
                 if said != -1 and said != out_size:
-                    raise CorruptEntryError(Damage.DECOMPRESSION, f"no zstd frame of {out_size} bytes")
+                    raise CorruptEntryError(Reason.DECOMPRESSION, f"no zstd frame of {out_size} bytes")
                 self._held = self._zstd.decompress(
                     self._input, max_output_size=out_size, allow_extra_data=False, read_across_frames=False
                 )
@@ -198,16 +199,16 @@ cdef class Decompressor:
                 self._held = stream.decompress(self._input, out_size + 1)
                 if stream.unused_data:
                     raise CorruptEntryError(
-                        Damage.DECOMPRESSION, f"{len(stream.unused_data)} bytes behind the end of the zlib stream"
+                        Reason.DECOMPRESSION, f"{len(stream.unused_data)} bytes behind the end of the zlib stream"
                     )
             else:
-                raise CorruptEntryError(Damage.DECOMPRESSION, f"unknown codec {codec}")
+                raise CorruptEntryError(Reason.DECOMPRESSION, f"unknown codec {codec}")
         except CorruptEntryError:
             raise
         except (DecompressionError, ZstdError, zlib.error) as exc:
-            raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
+            raise CorruptEntryError(Reason.DECOMPRESSION, str(exc)) from None
         if len(self._held) != out_size:
-            raise CorruptEntryError(Damage.DECOMPRESSION, f"gave {len(self._held)} bytes, {out_size} were announced")
+            raise CorruptEntryError(Reason.DECOMPRESSION, f"gave {len(self._held)} bytes, {out_size} were announced")
         return <const uint8_t*><char*>self._held
 
     cdef uint32_t crc32(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE:
@@ -246,7 +247,7 @@ cdef class Decompressor:
         elif codec == CODEC_ZSTD:
             module, most = _zstd, ZSTD_RATIO
         else:
-            raise CorruptEntryError(Damage.DECOMPRESSION, f"unknown codec {codec}")
+            raise CorruptEntryError(Reason.DECOMPRESSION, f"unknown codec {codec}")
         most = min((size + 16) * most, self.most)
         room = max(size * FIRST_RATIO, FIRST_SCRATCH, self._scratch_size)
         while True:
@@ -263,11 +264,11 @@ cdef class Decompressor:
                 if "write whole buffer" not in str(exc):
                     if codec == CODEC_GZIP:
                         return self.gzip_members(data, size, most, out_size)
-                    raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
+                    raise CorruptEntryError(Reason.DECOMPRESSION, str(exc)) from None
             if self._output.size >= most:
                 if most == self.most:
                     raise self.too_large(0)
-                raise CorruptEntryError(Damage.SIZE, f"becomes more than {most} bytes")
+                raise CorruptEntryError(Reason.SIZE, f"becomes more than {most} bytes")
             room = self._output.size * 4
 
     cdef const uint8_t* gzip_members(
@@ -287,14 +288,14 @@ cdef class Decompressor:
             try:
                 part = stream.decompress(self._input, most - made + 1)
             except zlib.error as exc:
-                raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
+                raise CorruptEntryError(Reason.DECOMPRESSION, str(exc)) from None
             parts.append(part)
             made += len(part)
             self._held_charge.add(len(part))
             if made > most:
                 raise self.too_large(0)
             if not stream.eof:
-                raise CorruptEntryError(Damage.DECOMPRESSION, "a gzip stream ends early")
+                raise CorruptEntryError(Reason.DECOMPRESSION, "a gzip stream ends early")
             at = size - len(stream.unused_data)
         self._held = parts[0] if len(parts) == 1 else b"".join(parts)
         out_size[0] = made
@@ -316,11 +317,11 @@ cdef class Decompressor:
             return -1
         while True:
             if size - at < 4:
-                raise CorruptEntryError(Damage.DECOMPRESSION, "an LZ4 frame ends inside a block's size")
+                raise CorruptEntryError(Reason.DECOMPRESSION, "an LZ4 frame ends inside a block's size")
             stored = u32le(data + at) & 0x7FFFFFFF
             at += 4
             if stored > size - at:
-                raise CorruptEntryError(Damage.DECOMPRESSION, f"an LZ4 block of {stored} bytes, {size - at} present")
+                raise CorruptEntryError(Reason.DECOMPRESSION, f"an LZ4 block of {stored} bytes, {size - at} present")
             if u32le(data + at - 4) == 0:
                 break
             at += stored
@@ -354,14 +355,14 @@ cdef class Decompressor:
         """Return the error for a block after which fewer than ``end`` bytes are there: damaged, or truncated by the
         limit.
         """
-        return self.too_large(0) if end == self.most else CorruptEntryError(Damage.DECOMPRESSION, detail)
+        return self.too_large(0) if end == self.most else CorruptEntryError(Reason.DECOMPRESSION, detail)
 
     cdef int64_t snappy_size(self, const uint8_t* data, Py_ssize_t size) except -1:
         """Return the decompressed size that a raw block announces."""
         cdef uint64_t announced = 0
         if fw_varint(data, data + size, &announced) is NULL or announced > <uint64_t>(size + 16) * SNAPPY_RATIO:
             raise CorruptEntryError(
-                Damage.SIZE, f"announces {announced} bytes, {size} compressed ones cannot become that"
+                Reason.SIZE, f"announces {announced} bytes, {size} compressed ones cannot become that"
             )
         if announced > <uint64_t>self.most:
             raise self.too_large(announced)
@@ -375,9 +376,9 @@ cdef class Decompressor:
         self._output.size = <Py_ssize_t>announced
         try:
             if announced and <int64_t>_snappy.decompress_raw_into(self._input, self._output) != announced:
-                raise CorruptEntryError(Damage.DECOMPRESSION, f"gave not the {announced} bytes that were announced")
+                raise CorruptEntryError(Reason.DECOMPRESSION, f"gave not the {announced} bytes that were announced")
         except DecompressionError as exc:
-            raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
+            raise CorruptEntryError(Reason.DECOMPRESSION, str(exc)) from None
         return 0
 
     cdef int64_t xerial(self, const uint8_t* data, Py_ssize_t size) except -1:
@@ -392,11 +393,11 @@ cdef class Decompressor:
                 at += XERIAL_HEAD                # another stream follows
                 continue
             if size - at < 4:
-                raise CorruptEntryError(Damage.DECOMPRESSION, "a snappy stream ends inside a block's size")
+                raise CorruptEntryError(Reason.DECOMPRESSION, "a snappy stream ends inside a block's size")
             block = fw_u32be(data + at)
             at += 4
             if block > size - at:
-                raise CorruptEntryError(Damage.DECOMPRESSION, f"a snappy block of {block} bytes, {size - at} present")
+                raise CorruptEntryError(Reason.DECOMPRESSION, f"a snappy block of {block} bytes, {size - at} present")
             total += self.snappy_size(data + at, block)
             if total > self.most:
                 raise self.too_large(0)

@@ -487,7 +487,7 @@ class Run:
             raise Violation("a dataset was created where one was lost")
 
     def harm(self) -> None:
-        """Damage the dataset in one way after the other, all at rest: ``verify`` must see each."""
+        """Reason the dataset in one way after the other, all at rest: ``verify`` must see each."""
         if self._restored or self.scenario.mounted or self._away is not None:
             return
         visible = list(self._visible())

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from docs import architecture, configuration, exactly_once
+from docs import architecture, configuration, exactly_once, reasons
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.spark.sink.options import _KNOWN as _SINK_KNOWN
@@ -58,6 +58,10 @@ def anchors(page: Path) -> frozenset[str]:
 
 def test_the_page_of_keys_is_what_the_models_say() -> None:
     assert configuration.PAGE.read_text(encoding="utf-8") == configuration.page(), "make docs"
+
+
+def test_the_table_of_reasons_is_that_of_the_code() -> None:
+    assert reasons.PAGE.read_text(encoding="utf-8") == reasons.page(), "make docs"
 
 
 def test_each_key_of_the_page_has_a_meaning() -> None:

@@ -19,15 +19,16 @@ from fastwire.systems import SYSTEMS, grammars
 from tests.support.source_tree import ROOT, Source, sources
 
 # Each unit (a module, or a package with all that is in it) and the units that it may import. Nothing else of ours.
-_BYTES = {"errors", "address", "position", "grammar", "wire", "columns", "connection", "event", "producer"}
+_BYTES = {"errors", "reason", "address", "position", "grammar", "wire", "columns", "connection", "event", "producer"}
 FASTWIRE = {
-    "errors": set[str](),
+    "reason": set[str](),  # the list of the reasons of dead letters
+    "errors": {"reason"},
     "address": set[str](),  # hosts and ports, the same in the URLs of all systems
     "position": {"errors"},
-    "wire": {"errors"},
-    "columns": {"errors", "position", "wire"},
+    "wire": {"errors", "reason"},
+    "columns": {"errors", "reason", "position", "wire"},
     "grammar": {"position"},  # how systems write addresses, topics and positions
-    "decode": {"errors", "columns", "wire"},  # values of records into columns
+    "decode": {"errors", "reason", "columns", "wire"},  # values of records into columns
     "parquet": {"columns"},  # columns into files
     "systems": {"grammar", "position", "columns"},  # the list of them; it imports them by name
     "producer": {"errors", "columns"},  # batches of rows
@@ -319,6 +320,7 @@ def code(source: Source) -> str:
 # Modules outside the folders of systems that name one, each with its reason.
 NAMES_A_SYSTEM = {
     "fastwire.systems": "the list of them",
+    "fastwire.reason": "for people: some reasons arise in one system alone",
     "fastwire_daemon.pulsar": "the name under which users import the asyncio client",
     "fastwire_daemon.testing.feed": "chunks for plug-ins are made of entries of one system",
     "fastwire_daemon.testing.sink": "chunks for plug-ins are made of entries of one system",

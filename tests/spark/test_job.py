@@ -132,7 +132,7 @@ def test_null_keys_are_bad(spark: Any, tmp_path: Path) -> None:
     job = Job(tmp_path, dedupe={"key": ["key"], "watermark": "1h"})
     Landed(job.landed).add([b"a", b"b"])
     assert run_jobs(spark, job.config()) == 0
-    assert [row["reason"] for row in job.rows(job.bad)] == ["key is null and part of the key"] * 2
+    assert [row["reason"] for row in job.rows(job.bad)] == ["NullKey: key is null and part of the key"] * 2
 
 
 @pytest.mark.parametrize("dedupe", [None, {"key": ["order_id"], "watermark": "1 hour"}], ids=["plain", "dedupe"])

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from fastwire.reason import Reason
+
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 from ..log.chain import all_entries
 from ..log.deadletterfile import each_dead_letter
@@ -16,12 +18,10 @@ from ..storage.disk import Disk
 from .intents import Replays
 from .reasons import kind_of
 
-__all__ = ["NULL_VALUE", "REFUSED", "DeadLetterName", "KeptDeadLetter", "dead_letters"]
+__all__ = ["NULL_VALUE", "DeadLetterName", "KeptDeadLetter", "dead_letters"]
 
-REFUSED = "RefusedByTopic"
-"""The reason of a record that the topic of a sink refuses."""
 NULL_VALUE = "(null value)"
-"""Stands behind that reason for a record without a value, which differs from an empty one."""
+"""Stands behind ``Reason.REFUSED`` for a record without a value, which differs from an empty one."""
 
 DeadLetterName = tuple[int, int]
 """A dead letter of a dataset: the number of its log entry, and its own number in that commit."""
@@ -54,14 +54,14 @@ class KeptDeadLetter:
     @property
     def is_value(self) -> bool:
         """True if it is the value of a record, not an entry of a broker."""
-        return self.kind in ("TransformFailed", REFUSED) or " of the value" in self.reason
+        return self.kind in (Reason.TRANSFORM, Reason.REFUSED) or " of the value" in self.reason
 
     @property
     def value(self) -> bytes | None:
         """The value of the record that it was. Raises ValueError for an entry of a broker, which is no record."""
         if not self.is_value:
             raise ValueError("it is a whole entry of the broker, not the value of a record")
-        null = self.kind == "NoValue" or self.reason.startswith(f"{REFUSED} {NULL_VALUE}: ")
+        null = self.kind == Reason.NO_VALUE or self.reason.startswith(f"{Reason.REFUSED} {NULL_VALUE}: ")
         return None if not self.payload and null else self.payload
 
     @property

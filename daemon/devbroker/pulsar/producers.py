@@ -1,8 +1,9 @@
 """Requests of producers: PRODUCER, SEND, CLOSE_PRODUCER (spec: pulsar 11, 24)."""
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import split_payload
+from fastwire.reason import Reason
 
 from ..base import RefusedError
 from .connection import PulsarConnection
@@ -57,7 +58,7 @@ def send(connection: PulsarConnection, request: pb.CommandSend, body: bytes) -> 
     try:
         metadata, payload = split_payload(body)
     except CorruptEntryError as exc:
-        error = pb.ChecksumError if exc.reason is Damage.CHECKSUM else pb.UnknownError
+        error = pb.ChecksumError if exc.reason is Reason.CHECKSUM else pb.UnknownError
         return _refuse(connection, request, error, str(exc))
     limit = connection.broker.options.max_message_size
     if limit and len(payload) > limit:

@@ -142,7 +142,7 @@ class Ledger:
         )
 
     def lock(self, session: Session, logs: Collection[Log]) -> Coverage:
-        """Return the positions of these logs as they are once nobody else can change them. For a transaction."""
+        """Return the positions of these logs as they are once no other writer can change them. For a transaction."""
         found = session.rows(
             f'INSERT INTO {self._name[COVERAGE]} AS held ("table", {_LOG_COLUMNS}, coverage, changed)'
             f" SELECT $1, {_LOG_COLUMNS}, '', now() FROM jsonb_to_recordset($2::jsonb) AS given({_RECORDS})"

@@ -14,6 +14,7 @@ from fastwire.decode.program import Step
 from fastwire.decode.protobuf.descriptors import indexes_of, message_of
 from fastwire.decode.protobuf.schema import compile_protobuf
 from fastwire.decode.protobuf.walk import ProtobufDecoder
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
 from .schema import Decoded, Reader, SchemaError
@@ -115,7 +116,7 @@ def _reader(
             if decoded.unknown is not None:
                 assert not isinstance(decoder, JsonDecoder)
                 known = " or ".join(map(str, ids))
-                decoder.refuse(decoded.unknown, f"UnknownSchema {decoded.unknown} (the job is for {known})")
+                decoder.refuse(decoded.unknown, f"{Reason.UNKNOWN_SCHEMA} {decoded.unknown} (the job is for {known})")
 
     return read
 

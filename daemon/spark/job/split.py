@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fastwire.reason import Reason
+
 from ...dataset.level import FIRST_US, LAST_US
 from ...dataset.levelvalues import unnameable
 from .schema import Decoded, Decoder
@@ -65,7 +67,7 @@ class RowSplit:
         wrong: dict[int, str] = {}
         for name in self.key:
             for row in pc.indices_nonzero(made[name].is_null()).to_pylist():
-                wrong.setdefault(row, f"{name} is null and part of the key")
+                wrong.setdefault(row, f"{Reason.KEY_NULL}: {name} is null and part of the key")
         for name in self.levels:
             for row, reason in unnameable(made[name], name, table=self.table).items():
                 wrong.setdefault(row, f"{reason}, in {name}")

@@ -15,7 +15,8 @@ import lz4.frame
 import zstandard
 from crc32c import crc32c
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
+from fastwire.reason import Reason
 from fastwire.wire.writer import encode_zigzag
 
 __all__ = [
@@ -265,18 +266,18 @@ def split_batches(data: bytes) -> Iterator[BatchHead]:
     at = 0
     while at < len(data):
         if len(data) - at < BATCH_HEADER:
-            raise CorruptEntryError(Damage.MESSAGE, f"a batch of {len(data) - at} bytes")
+            raise CorruptEntryError(Reason.MESSAGE, f"a batch of {len(data) - at} bytes")
         base, size, epoch, magic, crc, attributes, last, first_ms, max_ms, producer, producer_epoch, sequence, count = (
             _HEAD.unpack_from(data, at)
         )
         end = at + 12 + size
         if magic != 2:
-            raise CorruptEntryError(Damage.MESSAGE, f"a batch of magic {magic}")
+            raise CorruptEntryError(Reason.MESSAGE, f"a batch of magic {magic}")
         if size < BATCH_HEADER - 12 or end > len(data):
-            raise CorruptEntryError(Damage.MESSAGE, f"a batch of {12 + size} bytes, {len(data) - at} present")
+            raise CorruptEntryError(Reason.MESSAGE, f"a batch of {12 + size} bytes, {len(data) - at} present")
         found = crc32c(memoryview(data)[at + _COVERED_FROM : end])
         if found != crc:
-            raise CorruptEntryError(Damage.MESSAGE, f"the batch says {crc:08x}, its bytes give {found:08x}")
+            raise CorruptEntryError(Reason.MESSAGE, f"the batch says {crc:08x}, its bytes give {found:08x}")
         yield BatchHead(
             at, end, base, epoch, attributes, last, first_ms, max_ms, producer, producer_epoch, sequence, count
         )

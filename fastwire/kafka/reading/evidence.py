@@ -6,8 +6,8 @@ contradict each other, those lie without which most of the others agree.
 
 from dataclasses import dataclass, field
 
-from fastwire.errors import Damage
 from fastwire.position import Position
+from fastwire.reason import Reason
 
 __all__ = ["CorruptBatch", "Evidence", "Run"]
 
@@ -21,7 +21,7 @@ class CorruptBatch:
 
     index: int
     position: Position
-    reason: Damage
+    reason: Reason
     detail: str
 
 

@@ -25,7 +25,8 @@ from fastwire.wire.codecs cimport (
 from fastwire.wire.lz4 cimport lz4_descriptor_sum
 from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
+from fastwire.reason import Reason
 
 cdef enum:
     SET_HEAD = 12                # offset and size, which checksum and size do not cover
@@ -96,14 +97,14 @@ cdef int put_inner(
     cdef int64_t milli
     while at < size:
         if not read_message(p + at, size - at, &m) or m.attributes & CODEC_MASK or m.magic != outer.magic:
-            raise CorruptEntryError(Damage.MESSAGE, "a message inside a compressed one cannot be read")
+            raise CorruptEntryError(Reason.MESSAGE, "a message inside a compressed one cannot be read")
         last = m.offset
         at += m.size
     if at == 0:
-        raise CorruptEntryError(Damage.MESSAGE, "a compressed message holds none")
+        raise CorruptEntryError(Reason.MESSAGE, "a compressed message holds none")
     if outer.magic and outer.offset:
         if last < 0 or last > outer.offset:
-            raise CorruptEntryError(Damage.MESSAGE, f"message {last} of a compressed one at offset {outer.offset}")
+            raise CorruptEntryError(Reason.MESSAGE, f"message {last} of a compressed one at offset {outer.offset}")
         base = outer.offset - last
     last = -1
     at = 0
@@ -111,7 +112,7 @@ cdef int put_inner(
         read_message(p + at, size - at, &m)
         at += m.size
         if m.offset <= last or m.offset > 0x7FFFFFFFFFFFFFFF - base - 1:
-            raise CorruptEntryError(Damage.MESSAGE, "offsets of a compressed message do not ascend")
+            raise CorruptEntryError(Reason.MESSAGE, "offsets of a compressed message do not ascend")
         last = m.offset
         offset = base + m.offset
         if at == m.size:
@@ -129,7 +130,7 @@ cdef int put_inner(
 
 cdef object no_room(const Columns* c):
     """Return the error of a row without room; the scanner, which knows the limit, replaces its text."""
-    return CorruptEntryError(Damage.TOO_LARGE, "") if c.over else MemoryError()
+    return CorruptEntryError(Reason.TOO_LARGE, "") if c.over else MemoryError()
 
 
 cdef int32_t time_type(const Message* m) noexcept nogil:
@@ -167,7 +168,7 @@ cdef int put_message(
             raise no_room(c)
         return 0
     if m.value_size < 0:
-        raise CorruptEntryError(Damage.MESSAGE, "a compressed message without a value")
+        raise CorruptEntryError(Reason.MESSAGE, "a compressed message without a value")
     data = m.value
     copy = None
     if m.attributes & CODEC_MASK == 1:
@@ -180,7 +181,7 @@ cdef int put_message(
             copy = mended(data, m.value_size)
             data = <const uint8_t*><const char*>copy
     else:
-        raise CorruptEntryError(Damage.MESSAGE, f"codec {m.attributes & CODEC_MASK} in an older format")
+        raise CorruptEntryError(Reason.MESSAGE, f"codec {m.attributes & CODEC_MASK} in an older format")
     held = codecs.inflate(codec, data, m.value_size, &made)
     put_inner(c, place, &m, held, made, offsets)
     return 0

@@ -51,7 +51,8 @@ from fastwire.wire.codecs cimport (
 from fastwire.wire.reader cimport FAULT_LENGTH, FAULT_TRUNCATED, Reader, reader_fail
 from fastwire.wire.varint cimport FW_STEP, fw_i64be, fw_u32be, fw_varint, fw_varint_near
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
+from fastwire.reason import Reason
 
 cdef enum:
     PLAIN_TRIES = 8              # per batch: where every other record differs, a search for plain ones does not pay
@@ -81,7 +82,7 @@ cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? C
         return CODEC_LZ4_FRAME
     if number == 4:
         return CODEC_ZSTD
-    raise CorruptEntryError(Damage.MESSAGE, f"codec {number}")
+    raise CorruptEntryError(Reason.MESSAGE, f"codec {number}")
 
 
 cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil:

@@ -45,7 +45,8 @@ from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.errors import CorruptEntryError, Damage, ProtocolError
+from fastwire.errors import CorruptEntryError, ProtocolError
+from fastwire.reason import Reason
 from fastwire.kafka.columns import ROW
 from fastwire.kafka.reading.doubt import Doubt
 from fastwire.kafka.reading.evidence import CorruptBatch, Evidence
@@ -174,7 +175,7 @@ cdef class Scanner(ChunkScanner):
                     size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
                     whole = (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD) <= size <= self.at.records_left
                 if whole and size > self.most_frame:
-                    return self.refuse(Damage.FRAME, f"a batch of {self.frame_too_large(size)}")
+                    return self.refuse(Reason.FRAME, f"a batch of {self.frame_too_large(size)}")
                 if not whole and self.at.batch_seen:
                     self.at.skip = True         # truncated or damaged: the next response begins with it
             if self.at.skip:
@@ -275,9 +276,9 @@ cdef class Scanner(ChunkScanner):
                 raise MemoryError()
             if first:
                 return STOP_CHUNK_FULL
-            return self.reject(slot, p, size, next_offset, Damage.TOO_LARGE, chunk.too_large())
+            return self.reject(slot, p, size, next_offset, Reason.TOO_LARGE, chunk.too_large())
         if status:
-            return self.reject(slot, p, size, next_offset, Damage.MESSAGE, str(reader_error(&r, "batch")))
+            return self.reject(slot, p, size, next_offset, Reason.MESSAGE, str(reader_error(&r, "batch")))
         self.batches += 1
         self.took(slot.head.log, data_size, first, &slot.head.largest)
         return self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
@@ -430,7 +431,7 @@ cdef class Scanner(ChunkScanner):
             if slot.confirmed == slot.offset or self.repeats(p, size):
                 return GO_ON                 # it precedes what is read next
             if not self.keeps_corrupt:
-                return self.refuse(Damage.MESSAGE, detail)
+                return self.refuse(Reason.MESSAGE, detail)
         return self.note(slot, p, size, detail, -1, -1, whole)
 
     cdef int note(
@@ -497,7 +498,7 @@ cdef class Scanner(ChunkScanner):
             slot.room = 2 * len(payload) + DOUBT_BYTES
             return GO_ON
         if end <= slot.offset:
-            return self.refuse(Damage.MESSAGE, f"{detail}; where the log ends is not known")
+            return self.refuse(Reason.MESSAGE, f"{detail}; where the log ends is not known")
         doubt.begin(end, evidence.runs)
         return self.conclude(slot, doubt)
 
@@ -510,7 +511,7 @@ cdef class Scanner(ChunkScanner):
         found = evidence.before(run)
         if found and run.base > slot.offset:
             if not self.keeps_corrupt:
-                self.refuse(Damage.MESSAGE, found[0][1])
+                self.refuse(Reason.MESSAGE, found[0][1])
                 return True
             self.keep_dead_letter(slot, found, run.base)
         slot.confirmed = run.base
@@ -544,7 +545,7 @@ cdef class Scanner(ChunkScanner):
             self.slots.set_ask(slot, doubt.ask)
             return GO_ON
         if doubt.hopeless:
-            return self.refuse(Damage.MESSAGE, doubt.detail)
+            return self.refuse(Reason.MESSAGE, doubt.detail)
         self.slots.set_ask(slot, -1)
         if doubt.confirmed:
             slot.confirmed = doubt.base
@@ -552,10 +553,10 @@ cdef class Scanner(ChunkScanner):
         slot.doubted = False
         del self.slots.doubts[self.at.slot_index]
         if not self.keeps_corrupt:
-            return self.refuse(Damage.MESSAGE, doubt.detail)
+            return self.refuse(Reason.MESSAGE, doubt.detail)
         return self.keep_dead_letter(slot, doubt.found, end)
 
-    cdef int keep_dead_letter(self, Slot* slot, found, int64_t end, reason=Damage.MESSAGE) except -1:
+    cdef int keep_dead_letter(self, Slot* slot, found, int64_t end, reason=Reason.MESSAGE) except -1:
         """Make the damaged batches before ``end`` dead letters; ``found`` are bytes and details."""
         cdef int64_t start = slot.offset
         cdef int32_t epoch = slot.epoch

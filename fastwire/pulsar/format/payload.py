@@ -18,8 +18,9 @@ import zstandard
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.reason import Reason
 from fastwire.wire.writer import encode_varint
 
 __all__ = [
@@ -346,7 +347,7 @@ def broker_entry_metadata(body: bytes) -> pb.BrokerEntryMetadata | None:
     try:
         return pb.BrokerEntryMetadata.FromString(bytes(written))
     except DecodeError as exc:
-        raise CorruptEntryError(Damage.METADATA, f"broker entry metadata: {exc}") from None
+        raise CorruptEntryError(Reason.METADATA, f"broker entry metadata: {exc}") from None
 
 
 def _split_broker_entry(body: bytes) -> tuple[memoryview | None, memoryview]:
@@ -354,7 +355,7 @@ def _split_broker_entry(body: bytes) -> tuple[memoryview | None, memoryview]:
     if view[:2] != MAGIC_BROKER_ENTRY_METADATA:
         return None, view
     if len(view) < 6 or len(view) - 6 < _U32.unpack_from(view, 2)[0]:
-        raise CorruptEntryError(Damage.METADATA, "broker entry metadata ends beyond the frame")
+        raise CorruptEntryError(Reason.METADATA, "broker entry metadata ends beyond the frame")
     end = 6 + _U32.unpack_from(view, 2)[0]
     return view[6:end], view[end:]
 
@@ -368,21 +369,21 @@ def split_payload(body: bytes) -> tuple[pb.MessageMetadata, memoryview]:
     _, view = _split_broker_entry(body)
     if view[:2] == MAGIC_CHECKSUM:
         if len(view) < 6:
-            raise CorruptEntryError(Damage.CHECKSUM, "the frame ends inside the checksum")
+            raise CorruptEntryError(Reason.CHECKSUM, "the frame ends inside the checksum")
         (wanted,) = _U32.unpack_from(view, 2)
         view = view[6:]
         found = crc32c(view)
         if found != wanted:
-            raise CorruptEntryError(Damage.CHECKSUM, f"frame says {wanted:08x}, its bytes give {found:08x}")
+            raise CorruptEntryError(Reason.CHECKSUM, f"frame says {wanted:08x}, its bytes give {found:08x}")
     if len(view) < 4:
-        raise CorruptEntryError(Damage.METADATA, "the frame ends inside the metadata size")
+        raise CorruptEntryError(Reason.METADATA, "the frame ends inside the metadata size")
     (size,) = _U32.unpack_from(view)
     if len(view) - 4 < size:
-        raise CorruptEntryError(Damage.METADATA, f"metadata of {size} bytes, {len(view) - 4} present")
+        raise CorruptEntryError(Reason.METADATA, f"metadata of {size} bytes, {len(view) - 4} present")
     try:
         metadata = pb.MessageMetadata.FromString(bytes(view[4 : 4 + size]))
     except DecodeError as exc:
-        raise CorruptEntryError(Damage.METADATA, f"metadata: {exc}") from None
+        raise CorruptEntryError(Reason.METADATA, f"metadata: {exc}") from None
     return metadata, view[4 + size :]
 
 

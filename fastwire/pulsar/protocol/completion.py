@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from google.protobuf.message import DecodeError
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import encode_payload, split_payload, text_of
 from fastwire.pulsar.protocol.event import EntryRejected
 from fastwire.pulsar.reading.assembly import Assembly, Part, Torn
 from fastwire.pulsar.reading.cold import UNDECODED, ColdEntry
+from fastwire.reason import Reason
 
 if TYPE_CHECKING:
     from fastwire.pulsar.reading.encryption import Decryptor
@@ -61,7 +62,7 @@ class Completion:
     describe it. ``on_taken`` is called with the position of each entry before it is completed, ``on_whole`` with the
     chunks of each completed message, in order; its row is at the last one.
 
-    Entries that were redelivered too often become dead letters (``Damage.REDELIVERED``): encrypted entries unchanged, a
+    Entries that were redelivered too often become dead letters (``Reason.REDELIVERED``): encrypted entries unchanged, a
     chunked message as one entry. The payload of an encrypted chunked message is decrypted then; its metadata keeps the
     encryption keys, without the encryption parameter.
     """
@@ -89,7 +90,7 @@ class Completion:
         """
         if self.on_taken is not None:
             self.on_taken(entry.position)
-        if entry.reason is Damage.FRAME:
+        if entry.reason is Reason.FRAME:
             return (EntryRejected(entry, is_dead_letter=False),)  # there are no bytes to keep
         if entry.reason not in UNDECODED:
             return self._reject((entry,), to)
@@ -129,7 +130,7 @@ class Completion:
         """Reject the chunks of messages that can no longer be completed."""
         entries = []
         for each in torn:
-            each.entry.refuse(Damage.CHUNKED, each.detail)
+            each.entry.refuse(Reason.CHUNKED, each.detail)
             entries.append(each.entry)
         return self._reject(entries, to)
 
@@ -206,7 +207,7 @@ def _finish(
 
 
 def _keep_redelivered(entry: ColdEntry, to: Finisher, payload: bytes | None = None) -> None:
-    entry.refuse(Damage.REDELIVERED, f"delivered again {entry.redelivery_count} times", payload)
+    entry.refuse(Reason.REDELIVERED, f"delivered again {entry.redelivery_count} times", payload)
     to.keep_dead_letter(entry)
 
 
@@ -228,7 +229,7 @@ def _expand(block: bytes, count: int, indexes: Iterable[int]) -> bytes:
     if len(elements) == count:
         return block
     if len(elements) != len(kept) or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < count:
-        raise CorruptEntryError(Damage.BATCH, f"{len(elements)} messages, {len(kept)} are listed as left of {count}")
+        raise CorruptEntryError(Reason.BATCH, f"{len(elements)} messages, {len(kept)} are listed as left of {count}")
     places = dict(zip(kept, elements, strict=True))
     return b"".join(places.get(index, _HOLE) for index in range(count))
 
@@ -242,10 +243,10 @@ def _elements(block: bytes, most: int) -> Iterable[bytes]:
             head = at + 4 + _SIZE.unpack_from(block, at)[0]
             single = pb.SingleMessageMetadata.FromString(block[at + 4 : head])
         except (ValueError, DecodeError, struct.error) as exc:
-            raise CorruptEntryError(Damage.BATCH, f"a message of a compacted batch: {exc}") from None
+            raise CorruptEntryError(Reason.BATCH, f"a message of a compacted batch: {exc}") from None
         end = head + single.payload_size
         if single.payload_size < 0 or end > len(block):
-            raise CorruptEntryError(Damage.BATCH, "a message of a compacted batch ends beyond it")
+            raise CorruptEntryError(Reason.BATCH, "a message of a compacted batch ends beyond it")
         yield block[at:end]
         at = end
 

@@ -11,7 +11,7 @@ cdef class ColdEntry:
     cdef readonly bint ordered
     cdef readonly bint too_often   # more redeliveries than its slot allows
     cdef readonly bint held      # by ``Scanner.hold``; its predecessor is remembered for its later span
-    cdef readonly object reason  # a Damage
+    cdef readonly object reason  # a Reason
     cdef readonly str detail
     cdef readonly bytes payload
     cdef int64_t after_ledger

@@ -1,11 +1,11 @@
 from typing import final
 
-from fastwire.errors import Damage
 from fastwire.position import Log, Position
+from fastwire.reason import Reason
 
 __all__ = ["UNDECODED", "ColdEntry"]
 
-UNDECODED: frozenset[Damage]
+UNDECODED: frozenset[Reason]
 
 @final
 class ColdEntry:
@@ -29,9 +29,9 @@ class ColdEntry:
     def held(self) -> bool: ...
     @property
     def position(self) -> Position: ...
-    def refuse(self, reason: Damage, detail: str, payload: bytes | None = None) -> None: ...
+    def refuse(self, reason: Reason, detail: str, payload: bytes | None = None) -> None: ...
     @property
-    def reason(self) -> Damage: ...
+    def reason(self) -> Reason: ...
     @property
     def detail(self) -> str: ...
     @property

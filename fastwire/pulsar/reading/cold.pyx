@@ -3,21 +3,21 @@
 cimport cython
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.errors import Damage
+from fastwire.reason import Reason
 from fastwire.position import Position
 
 __all__ = ["UNDECODED", "ColdEntry"]
 
 # Reasons of intact entries that need more than the hot loop; all other reasons mean damage.
-UNDECODED = frozenset({Damage.ENCRYPTED, Damage.CHUNKED, Damage.COMPACTED})
+UNDECODED = frozenset({Reason.ENCRYPTED, Reason.CHUNKED, Reason.COMPACTED})
 
 
 @cython.final
 cdef class ColdEntry:
     """An entry that the hot loop does not decode: damaged, encrypted, or a chunk of a chunked message.
 
-    ``reason`` is a Damage, one of ``UNDECODED`` for an intact entry. ``payload`` is everything after the command, from
-    the broker entry metadata on; it is empty for ``Damage.FRAME``. ``permits`` were debited for it. ``too_often``: it
+    ``reason`` is a Reason, one of ``UNDECODED`` for an intact entry. ``payload`` is everything after the command, from
+    the broker entry metadata on; it is empty for ``Reason.FRAME``. ``permits`` were debited for it. ``too_often``: it
     was redelivered more often than ``SlotTable.limit_redeliveries`` allows.
     """
 

@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import text_of
+from fastwire.reason import Reason
 
 __all__ = ["DATA_KEY_BYTES", "IV_BYTES", "Decryptor", "Encryptor"]
 
@@ -153,7 +154,7 @@ class Decryptor:
 
 
 def _failed(detail: str) -> CorruptEntryError:
-    return CorruptEntryError(Damage.DECRYPTION, detail)
+    return CorruptEntryError(Reason.DECRYPTION, detail)
 
 
 def _public_key(name: str, pem: bytes) -> rsa.RSAPublicKey:

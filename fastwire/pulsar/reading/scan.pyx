@@ -58,7 +58,8 @@ from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_u32be
 
 
-from fastwire.errors import CorruptEntryError, Damage, ProtocolError
+from fastwire.errors import CorruptEntryError, ProtocolError
+from fastwire.reason import Reason
 from fastwire.pulsar.reading.cold import UNDECODED
 from fastwire.pulsar.columns import ROW
 
@@ -258,18 +259,18 @@ cdef class Scanner(ChunkScanner):
             r.pos += 2
             length = read_u32be(&r)
             if length > r.end - r.pos:
-                bad, detail = Damage.METADATA, f"broker entry metadata of {length} bytes is beyond the frame"
+                bad, detail = Reason.METADATA, f"broker entry metadata of {length} bytes is beyond the frame"
             else:
                 r.pos += length
         if bad is None and r.end - r.pos >= 6 and r.pos[0] == 0x0E and r.pos[1] == 0x01:
             r.pos += 2
             checksum = read_u32be(&r)
             if self.codecs.crc32c(r.pos, r.end - r.pos) != checksum:
-                bad, detail = Damage.CHECKSUM, f"CRC-32C is not {checksum:#010x}"
+                bad, detail = Reason.CHECKSUM, f"CRC-32C is not {checksum:#010x}"
         if bad is None:
             length = read_u32be(&r)
             if r.fault or length > r.end - r.pos:
-                bad, detail = Damage.METADATA, f"metadata of {length} bytes is beyond the frame"
+                bad, detail = Reason.METADATA, f"metadata of {length} bytes is beyond the frame"
             elif read_metadata_plain(r.pos, r.pos + length, &m):
                 r.pos += length
             else:
@@ -277,9 +278,9 @@ cdef class Scanner(ChunkScanner):
                 read_metadata(&inner, &m)
                 r.pos += length
                 if inner.fault:
-                    bad, detail = Damage.METADATA, str(reader_error(&inner, "MessageMetadata"))
+                    bad, detail = Reason.METADATA, str(reader_error(&inner, "MessageMetadata"))
                 elif m.batched and m.messages < 0:
-                    bad, detail = Damage.METADATA, f"num_messages_in_batch is {m.messages}"
+                    bad, detail = Reason.METADATA, f"num_messages_in_batch is {m.messages}"
         permits = debited(slot, head, &m, &place) if bad is None else debited_untrusted(slot, head, &place)
         if head.has_epoch and head.epoch < slot.epoch:
             self.dropped_frames += 1
@@ -304,11 +305,11 @@ cdef class Scanner(ChunkScanner):
             return self.end(slot, head)
         if bad is not None:
             if self.beyond:
-                bad, detail = Damage.FRAME, self.frame_too_large(self.beyond)
+                bad, detail = Reason.FRAME, self.frame_too_large(self.beyond)
             return self.reject(slot, head, &place, permits, bad, detail, p + at, size - at)
         if m.batched and m.messages > MOST_MESSAGES:
             detail = f"num_messages_in_batch is {m.messages}, the limit is {MOST_MESSAGES}"
-            return self.reject(slot, head, &place, permits, Damage.METADATA, detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, Reason.METADATA, detail, p + at, size - at)
         if m.marker:
             self.debit(slot, head, permits)
             self.place_span(slot, head, 0)
@@ -317,15 +318,15 @@ cdef class Scanner(ChunkScanner):
             self.narrow(head, &place)
         if m.encrypted:
             detail = "the payload is encrypted"
-            return self.reject(slot, head, &place, permits, Damage.ENCRYPTED, detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, Reason.ENCRYPTED, detail, p + at, size - at)
         if m.chunks > 1:
             detail = f"one of {m.chunks} parts"
-            return self.reject(slot, head, &place, permits, Damage.CHUNKED, detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, Reason.CHUNKED, detail, p + at, size - at)
         if 0 <= slot.most_redeliveries < head.redelivery_count:
             detail = f"delivered again {head.redelivery_count} times"
-            return self.reject(slot, head, &place, permits, Damage.REDELIVERED, detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, Reason.REDELIVERED, detail, p + at, size - at)
         if m.compacted_indexes:
-            return self.reject(slot, head, &place, permits, Damage.COMPACTED, "compacted batch", p + at, size - at)
+            return self.reject(slot, head, &place, permits, Reason.COMPACTED, "compacted batch", p + at, size - at)
         return self.payload(slot, head, permits, &m, &place, &r, p + at, size - at)
 
     cdef int end(self, Slot* slot, MessageHead* head) except -1:
@@ -498,9 +499,9 @@ cdef class Scanner(ChunkScanner):
         reader_init(&r, head_bytes.data, head_bytes.size)
         read_metadata(&r, &m)
         if r.fault:
-            raise CorruptEntryError(Damage.METADATA, str(reader_error(&r, "MessageMetadata")))
+            raise CorruptEntryError(Reason.METADATA, str(reader_error(&r, "MessageMetadata")))
         if m.batched and not 0 <= m.messages <= MOST_MESSAGES:
-            raise CorruptEntryError(Damage.METADATA, f"num_messages_in_batch is {m.messages}")
+            raise CorruptEntryError(Reason.METADATA, f"num_messages_in_batch is {m.messages}")
         place.ack_set = NULL
         place.ack_words = 0
         if cold.ack_set is not None and not whole:
@@ -584,13 +585,13 @@ cdef class Scanner(ChunkScanner):
             if first:
                 return STOP_CHUNK_FULL
             return self.reject(
-                slot, head, place, permits, Damage.TOO_LARGE, self.open.too_large(), raw, raw_size
+                slot, head, place, permits, Reason.TOO_LARGE, self.open.too_large(), raw, raw_size
             )
         if status:
             detail = str(reader_error(&block, "batch")) if status == DAMAGED and block.fault else (
                 "the producer's name is not UTF-8" if status == NOT_UTF8 else "a property has no key or no value"
             )
-            return self.reject(slot, head, place, permits, Damage.BATCH, detail, raw, raw_size)
+            return self.reject(slot, head, place, permits, Reason.BATCH, detail, raw, raw_size)
         self.debit(slot, head, permits)
         self.entries += 1
         self.took(slot.log, size, first, &slot.largest)

@@ -437,7 +437,7 @@ cdef class SlotTable(LogTable):
         self.get(consumer_id).epoch = epoch
 
     def limit_redeliveries(self, int64_t consumer_id, int64_t most):
-        """Make entries dead letters (``Damage.REDELIVERED``) that were redelivered more than ``most`` times."""
+        """Make entries dead letters (``Reason.REDELIVERED``) that were redelivered more than ``most`` times."""
         self.get(consumer_id).most_redeliveries = most
 
     def void_staged(self, int64_t consumer_id):

@@ -9,7 +9,8 @@ from struct import pack
 
 import cramjam
 
-from fastwire.errors import CorruptEntryError, Damage, ProtocolError
+from fastwire.errors import CorruptEntryError, ProtocolError
+from fastwire.reason import Reason
 from fastwire.tank.format.message import PayloadReader
 from fastwire.wire.writer import encode_varint
 
@@ -177,12 +178,12 @@ def read_messages(data: bytes, head: BundleHead) -> list[Message]:
     """Return the messages of a whole bundle. Raises CorruptEntryError or ProtocolError for a damaged one."""
     block = data[head.body : head.end]
     if head.codec > _SNAPPY or head.flags & _EXTRA:
-        raise CorruptEntryError(Damage.MESSAGE, f"bundle flags {head.flags:#04x}")
+        raise CorruptEntryError(Reason.MESSAGE, f"bundle flags {head.flags:#04x}")
     if head.codec == _SNAPPY:
         try:
             block = bytes(cramjam.snappy.decompress_raw(block))
         except cramjam.DecompressionError as exc:
-            raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
+            raise CorruptEntryError(Reason.DECOMPRESSION, str(exc)) from None
     r = PayloadReader(block, "bundle")
     found = []
     sequence, time = head.first - 1, 0

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 from typing import Self, final
 
 from fastwire.columns.scan import ChunkScanner
-from fastwire.errors import Damage
 from fastwire.position import Position
+from fastwire.reason import Reason
 from fastwire.tank.reading.response import Fetched, Planned
 from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
@@ -15,7 +15,7 @@ __all__ = ["CorruptBundle", "Scanner"]
 class CorruptBundle:
     index: int
     position: Position
-    reason: Damage
+    reason: Reason
     detail: str
     replaced: bool = False
 

@@ -41,7 +41,8 @@ from fastwire.wire.varint cimport fw_u32le, fw_varint32
 from dataclasses import dataclass
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.errors import CorruptEntryError, Damage, ProtocolError
+from fastwire.errors import CorruptEntryError, ProtocolError
+from fastwire.reason import Reason
 from fastwire.position import Position
 from fastwire.tank.columns import ROW
 
@@ -76,7 +77,7 @@ class CorruptBundle:
 
     index: int
     position: Position
-    reason: Damage
+    reason: Reason
     detail: str
     replaced: bool = False
 
@@ -226,7 +227,7 @@ cdef class Scanner(ChunkScanner):
                 if present < part.left:
                     return self.need(present + 1)
                 return self.cut(slot, part, NEEDED_LEAST)
-            return self.refuse(slot, Damage.MESSAGE, "the length of a bundle is no varint of 32 bits")
+            return self.refuse(slot, Reason.MESSAGE, "the length of a bundle is no varint of 32 bits")
         size = <int64_t>raw
         whole = (body - p) + size
         if whole > part.left:
@@ -234,14 +235,14 @@ cdef class Scanner(ChunkScanner):
         if present < (body - p) + min(size, MOST_HEAD):
             return self.need((body - p) + min(size, MOST_HEAD))
         if not read_bundle_head(body, size, self.running, &head):
-            return self.refuse(slot, Damage.METADATA, f"the header of a bundle of {size} bytes has no sequences")
+            return self.refuse(slot, Reason.METADATA, f"the header of a bundle of {size} bytes has no sequences")
         if slot.compare and head.last >= slot.sequence - 1:
             if whole > self.most_frame or head.first >= slot.sequence:
                 slot.compare = False                 # a compaction has removed the message before the position
             elif present < whole:
                 return self.need(whole)
             elif self.is_another(slot, body, size, &head):
-                return self.refuse(slot, Damage.MESSAGE, "the message before the position is another one", True)
+                return self.refuse(slot, Reason.MESSAGE, "the message before the position is another one", True)
         if head.last < slot.sequence:
             self.running = head.last + 1
             self.pass_by(part, whole)
@@ -253,7 +254,7 @@ cdef class Scanner(ChunkScanner):
             self.skip = True                         # not committed yet (spec: tank 5.3)
             return GO_ON
         if whole > self.most_frame:
-            return self.refuse(slot, Damage.TOO_LARGE, f"a bundle of {self.frame_too_large(whole)}")
+            return self.refuse(slot, Reason.TOO_LARGE, f"a bundle of {self.frame_too_large(whole)}")
         if present < whole:
             return self.need(whole)
         if self.produced >= self.output_cap:
@@ -332,7 +333,7 @@ cdef class Scanner(ChunkScanner):
             detail = f"flags {head.flags:#04x} of a bundle: " + (
                 "bit 7 is not supported" if head.flags & EXTRA_FLAGS else f"unknown codec {head.flags & CODEC_MASK}"
             )
-            return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
+            return self.reject(slot, p, size, next_sequence, Reason.MESSAGE, detail)
         # The decompressed size is not read here; the estimate is that of the largest recent bundle.
         expected = max(data_size, slot.head.largest) if head.flags & CODEC_MASK else data_size
         if chunk.full(min(head.count, expected), expected):
@@ -363,13 +364,13 @@ cdef class Scanner(ChunkScanner):
                 raise MemoryError()
             if first:
                 return STOP_CHUNK_FULL
-            return self.reject(slot, p, size, next_sequence, Damage.TOO_LARGE, chunk.too_large())
+            return self.reject(slot, p, size, next_sequence, Reason.TOO_LARGE, chunk.too_large())
         if status:
             detail = (
                 f"message {r.wanted} of {head.count} at byte {r.fault_at} of {data_size} does not fit"
                 if r.wanted < head.count else f"{data_size - r.fault_at} bytes after its {head.count} messages"
             )
-            return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
+            return self.reject(slot, p, size, next_sequence, Reason.MESSAGE, detail)
         self.bundles += 1
         self.took(slot.head.log, data_size, first, &slot.head.largest)
         self.advance(slot, next_sequence, chunk.columns.rows - first)

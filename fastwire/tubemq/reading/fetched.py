@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from fastwire.errors import Damage, ProtocolError
+from fastwire.errors import ProtocolError
 from fastwire.position import Position
+from fastwire.reason import Reason
 from fastwire.tubemq.format.error import Code
 
 __all__ = ["CorruptMessage", "Fetched", "Planned", "ResponseTooLargeError"]
@@ -57,7 +58,7 @@ class CorruptMessage:
 
     index: int
     position: Position
-    reason: Damage
+    reason: Reason
     detail: str
 
 

@@ -48,7 +48,8 @@ from fastwire.wire.varint cimport fw_bytes, fw_u32be, fw_varint
 
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.errors import Damage, ProtocolError
+from fastwire.errors import ProtocolError
+from fastwire.reason import Reason
 from fastwire.position import Position
 from fastwire.tubemq.columns import ROW
 from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, ResponseTooLargeError
@@ -445,10 +446,10 @@ cdef class Scanner(ChunkScanner):
 
     cdef tuple damage(self, int status):
         if status == BAD_CHECKSUM:
-            return Damage.CHECKSUM, "the CRC-32 of the message is another one"
+            return Reason.CHECKSUM, "the CRC-32 of the message is another one"
         if status == NO_MEMORY:
-            return Damage.TOO_LARGE, self.open.too_large()
-        return Damage.MESSAGE, "the message or its attributes are malformed"
+            return Reason.TOO_LARGE, self.open.too_large()
+        return Reason.MESSAGE, "the message or its attributes are malformed"
 
     cdef int keep_dead_letter(self, Slot* slot, int status, const uint8_t* message, int64_t size) except -1:
         """Make the current message a dead letter."""

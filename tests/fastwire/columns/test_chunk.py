@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator, marker_chunk
 from fastwire.columns.layout import RowLayout
 from fastwire.columns.schema import Storage, StoredColumn
-from fastwire.errors import Damage
 from fastwire.position import Gap, Log, Position, Span
 from fastwire.pulsar.columns import ROW
 from fastwire.pulsar.format.payload import Record, encode_batch_entry
 from fastwire.pulsar.reading.scan import Scanner
 from fastwire.pulsar.reading.slot import SlotTable
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.arrow_types import TYPES
 from tests.support.pulsar.frames import CONSUMER, LOG, feed, message_frame, oracle, rows_of, scanner
@@ -148,7 +148,7 @@ def test_a_chunk_without_rows_is_a_batch_without_rows() -> None:
     assert (chunk.rows, chunk.payload_bytes, chunk.nbytes) == (0, 0, 0)
     (letter,) = chunk.dead_letters
     size = int.from_bytes(damaged[4:8], "big")
-    assert letter == DeadLetter(LOG, Position(12, 5), letter.reason, damaged[8 + size :], 1, damage=Damage.CHECKSUM)
+    assert letter == DeadLetter(LOG, Position(12, 5), letter.reason, damaged[8 + size :], 1, damage=Reason.CHECKSUM)
     assert chunk.spans() == [Span(LOG, Position(-1, -1), Position(12, 5), 0)]
     batch = pa.record_batch(chunk)
     batch.validate(full=True)

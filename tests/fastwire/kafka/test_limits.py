@@ -6,9 +6,10 @@ import tracemalloc
 import pytest
 from crc32c import crc32c
 
-from fastwire.errors import Damage, ProtocolError
+from fastwire.errors import ProtocolError
 from fastwire.kafka.format.message import decode_response, encode_response
 from fastwire.kafka.producing.payload import Compression, Record, encode_batch
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 from tests.support.kafka.bombs import headers_of, value_of
@@ -25,7 +26,7 @@ def test_a_batch_becomes_an_eighth_of_the_budget_at_most(codec: Compression) -> 
     reading = Reading(pool=pool)
     reading.read(fetch_response(value_of(8 * MIB, codec, 0) + value_of(8 * MIB + 4096, codec, 1)))
     assert [len(row["value"] or b"") // MIB for row in reading.rows] == [7]
-    assert [letter.damage for letter in reading.dead_letters] == [Damage.TOO_LARGE]
+    assert [letter.damage for letter in reading.dead_letters] == [Reason.TOO_LARGE]
     assert f"one entry may to {8 * MIB}" in reading.dead_letters[0].reason
     assert "daemon.memory" in reading.dead_letters[0].reason
     assert reading.slots.position(0).a == 2
@@ -39,7 +40,7 @@ def test_headers_take_a_quarter_of_the_budget_in_columns_at_most() -> None:
     reading.read(fetch_response(small[0] + headers_of(200_000, 1) + headers_of(1_500_000, 2) + small[1]))
     assert [(row["offset"], len(row["headers"] or [])) for row in reading.rows] == [(0, 0), (1, 200_000), (3, 0)]
     (letter,) = reading.dead_letters
-    assert letter.damage is Damage.TOO_LARGE and f"more than {8 * MIB} bytes in columns" in letter.reason
+    assert letter.damage is Reason.TOO_LARGE and f"more than {8 * MIB} bytes in columns" in letter.reason
     assert pool.peak < 24 * MIB
 
 
@@ -203,7 +204,7 @@ def test_a_batch_larger_than_a_quarter_of_the_budget_stops_its_partition_before_
     reading.read(fetch_response(encode_batch([Record(value=b"v")]) + batch))
     assert [row["offset"] for row in reading.rows] == [0] and reading.dead_letters == []
     (corrupt,) = reading.corrupt
-    assert corrupt.reason is Damage.FRAME and corrupt.position.a == 1
+    assert corrupt.reason is Reason.FRAME and corrupt.position.a == 1
     assert f"{len(batch)} bytes in one piece are more than {16 * MIB}" in corrupt.detail
     assert "daemon.memory" in corrupt.detail
     assert pool.peak < 16 * MIB

@@ -7,7 +7,7 @@ import zstandard
 from crc32c import crc32c
 
 from fastwire.columns.scan import Stop
-from fastwire.errors import Damage, ProtocolError
+from fastwire.errors import ProtocolError
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import (
@@ -17,6 +17,7 @@ from fastwire.pulsar.format.payload import (
     encode_payload,
     encode_single_entry,
 )
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 from tests.support import golden
 from tests.support.pulsar.connection_scene import Wire
@@ -141,7 +142,7 @@ def test_num_messages_beyond_the_block(count: int) -> None:
     body = b"\x0e\x01" + crc32c(covered).to_bytes(4, "big") + covered
     seen = feed(to, message_frame(body, entry=1))
     assert seen.rows == []
-    assert [letter.damage for letter in seen.dead_letters] == [Damage.METADATA if count > 524_288 else Damage.BATCH]
+    assert [letter.damage for letter in seen.dead_letters] == [Reason.METADATA if count > 524_288 else Reason.BATCH]
     assert slots.debited(CONSUMER) == 1 + count
     assert pool.peak <= before + 4 * MIB
 
@@ -216,7 +217,7 @@ def test_headers_take_a_quarter_of_the_budget_in_columns_at_most() -> None:
     assert [row["offset"] for row in seen.rows] == [0, 1, 3]
     assert len(seen.rows[1]["headers"]) == 200_000
     (letter,) = seen.dead_letters
-    assert letter.position == Position(12, 2) and letter.damage is Damage.TOO_LARGE
+    assert letter.position == Position(12, 2) and letter.damage is Reason.TOO_LARGE
     assert f"more than {8 * MIB} bytes in columns" in letter.reason and "daemon.memory" in letter.reason
     assert slots.debited(CONSUMER) == 4
     assert pool.peak < idle + 15 * MIB  # what decompression gave, and a quarter of the budget
@@ -237,7 +238,7 @@ def test_an_entry_larger_than_a_quarter_of_the_budget_is_rejected_before_it_is_r
     assert seen.dead_letters == []
     (cold,) = seen.cold
     assert (cold.consumer_id, cold.position, cold.payload) == (7, Position(12, 1), b"")
-    assert cold.reason is Damage.FRAME
+    assert cold.reason is Reason.FRAME
     assert (
         f"{len(large) - 4} bytes in one piece are more than {16 * MIB}" in cold.detail
         and "daemon.memory" in cold.detail

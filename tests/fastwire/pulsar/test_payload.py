@@ -7,7 +7,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import (
     Compression,
@@ -25,6 +25,7 @@ from fastwire.pulsar.format.payload import (
     encode_values,
     split_payload,
 )
+from fastwire.reason import Reason
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader, ack_bits, ack_words
 from tests.support import golden
 
@@ -212,7 +213,7 @@ def test_damage_has_its_name() -> None:
     for cut in range(len(plain) - 1):
         with pytest.raises(CorruptEntryError) as caught:
             split_payload(plain[:cut])
-        assert caught.value.reason is Damage.METADATA
+        assert caught.value.reason is Reason.METADATA
 
 
 def test_every_golden_frame_has_its_sizes() -> None:

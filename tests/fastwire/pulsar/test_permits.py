@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from fastwire.errors import Damage
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Record, encode_batch_entry, encode_chunks, encode_single_entry
 from fastwire.pulsar.reading.scan import Scanner
 from fastwire.pulsar.reading.slot import SlotTable
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 from tests.support import golden
 from tests.support.pulsar.frames import CONSUMER, LOG, Seen, feed, message_frame, resealed, scanner, words
@@ -237,16 +237,16 @@ def overlong(entry: bytes) -> bytes:
 
 
 KINDS = {
-    Damage.CHECKSUM: (damage(of(5)), True),
-    Damage.METADATA: (overlong(of(5)), True),
-    Damage.SIZE: (resealed(packed(7), lambda m: setattr(m, "uncompressed_size", 1 << 31)), False),
-    Damage.DECOMPRESSION: (resealed(packed(7), lambda m: setattr(m, "uncompressed_size", 99)), False),
-    Damage.BATCH: (resealed(of(5), lambda m: setattr(m, "num_messages_in_batch", 6)), False),
+    Reason.CHECKSUM: (damage(of(5)), True),
+    Reason.METADATA: (overlong(of(5)), True),
+    Reason.SIZE: (resealed(packed(7), lambda m: setattr(m, "uncompressed_size", 1 << 31)), False),
+    Reason.DECOMPRESSION: (resealed(packed(7), lambda m: setattr(m, "uncompressed_size", 99)), False),
+    Reason.BATCH: (resealed(of(5), lambda m: setattr(m, "num_messages_in_batch", 6)), False),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_kind_of_damage_says_whether_permits_were_counted(kind: Damage) -> None:
+def test_the_kind_of_damage_says_whether_permits_were_counted(kind: Reason) -> None:
     entry, uncounted = KINDS[kind]
     _, seen, _, slots = cost(message_frame(entry))
     assert [letter.damage for letter in seen.dead_letters] == [kind]

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastwire.errors import Damage, ProtocolError
+from fastwire.errors import ProtocolError
 from fastwire.position import Position
+from fastwire.reason import Reason
 from fastwire.tank.format.error import PartitionStatus
 from fastwire.tank.format.message import MessageType, encode_frame
 from fastwire.tank.producing.bundle import Message, encode_bundle, encode_time, encode_values, read_head, read_messages
@@ -294,7 +295,7 @@ def test_complete_bundles_are_decoded_while_the_answer_comes() -> None:
 # --- what is damaged or too large
 
 
-def damaged(bundle: bytes, reason: Damage, *, base: int = 1, rows_after: int = 2) -> None:
+def damaged(bundle: bytes, reason: Reason, *, base: int = 1, rows_after: int = 2) -> None:
     """``bundle`` is a dead letter, and the one after it is read."""
     sound = encode_values([b"sound"] * 2, T)
     one = reading()
@@ -332,7 +333,7 @@ PLAIN = encode_values(values(3), T, compress=False)
     ids=["codec 2", "codec 3", "bit 7", "cut", "surplus", "more", "fewer", "long varint", "no time", "no key"],
 )
 def test_damaged_bundles(bundle: bytes) -> None:
-    damaged(bundle, Damage.MESSAGE)
+    damaged(bundle, Reason.MESSAGE)
 
 
 def test_damaged_sparse_bundles() -> None:
@@ -341,14 +342,14 @@ def test_damaged_sparse_bundles() -> None:
     at = bundle.index(b"a") + 2
     assert bundle[at] == 2  # 2 + 2 + 1 = 5
     bundle[at] = 6  # 9, which is the last one's
-    damaged(bytes(bundle), Damage.MESSAGE)
+    damaged(bytes(bundle), Reason.MESSAGE)
 
 
 def test_snappy_that_announces_too_much() -> None:
     bomb = b"\x05" + encode_varint(1 << 31) + b"\0" * 100
-    damaged(bomb, Damage.SIZE)
-    damaged(b"\x05" + b"\xff" * 20, Damage.SIZE)
-    damaged(b"\x05" + encode_varint(100) + b"\xff" * 50, Damage.DECOMPRESSION)
+    damaged(bomb, Reason.SIZE)
+    damaged(b"\x05" + b"\xff" * 20, Reason.SIZE)
+    damaged(b"\x05" + encode_varint(100) + b"\xff" * 50, Reason.DECOMPRESSION)
 
 
 def test_bombs_stay_within_the_budget() -> None:
@@ -358,12 +359,12 @@ def test_bombs_stay_within_the_budget() -> None:
     one = reading(pool=pool)
     one.read(answer(chunk_of(bomb)))
     (letter,) = one.dead_letters
-    assert letter.damage == Damage.TOO_LARGE
+    assert letter.damage == Reason.TOO_LARGE
     large = b"\x05" + encode_varint(20 << 20) + bytes(1 << 20)
     one = reading(pool=pool)
     one.read(answer(chunk_of(large)))
     (letter,) = one.dead_letters
-    assert letter.damage == Damage.TOO_LARGE
+    assert letter.damage == Reason.TOO_LARGE
     assert pool.peak <= 1 << 27
 
 
@@ -373,7 +374,7 @@ def test_a_bundle_that_is_larger_than_the_buffer_may_be_detaches_its_partition()
     frame = answer(chunk_of(encode_values([b"x" * (9 << 20)], T, compress=False), encode_values([b"a"], T)))
     assert one.read(frame) == []
     (corrupt,) = one.corrupt
-    assert corrupt.reason == Damage.TOO_LARGE
+    assert corrupt.reason == Reason.TOO_LARGE
     assert "daemon.memory" in corrupt.detail
     assert len(one.fetched) == 1
 

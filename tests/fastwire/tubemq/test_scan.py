@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastwire.errors import Damage, ProtocolError
+from fastwire.errors import ProtocolError
 from fastwire.position import Position, Span, register
+from fastwire.reason import Reason
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.error import Refused
 from fastwire.tubemq.format.frame import MOST_BLOCKS, Method, decode_response, encode_frame, encode_refusal
@@ -514,16 +515,16 @@ def test_only_the_chosen_columns_are_built() -> None:
 # --- damage
 
 DAMAGED = [
-    (message(b"x", checkSum=1), Damage.CHECKSUM),
-    (message(b"x", checkSum=-1), Damage.CHECKSUM),
-    (message(b"x", flag=1), Damage.MESSAGE),
-    (message(b"\0\0\0\2x", flag=1), Damage.MESSAGE),
-    (message(b"\xff\xff\xff\xffx", flag=1), Damage.MESSAGE),
+    (message(b"x", checkSum=1), Reason.CHECKSUM),
+    (message(b"x", checkSum=-1), Reason.CHECKSUM),
+    (message(b"x", flag=1), Reason.MESSAGE),
+    (message(b"\0\0\0\2x", flag=1), Reason.MESSAGE),
+    (message(b"\xff\xff\xff\xffx", flag=1), Reason.MESSAGE),
 ]
 
 
 @pytest.mark.parametrize(("broken", "damage"), DAMAGED)
-def test_a_damaged_message_is_a_dead_letter(broken: pb.TransferedMessage, damage: Damage) -> None:
+def test_a_damaged_message_is_a_dead_letter(broken: pb.TransferedMessage, damage: Reason) -> None:
     bed = Bed()
     bed.get(response([message(b"a"), broken, message(b"b")]))
     assert bed.values() == [b"a", b"b"]
@@ -541,11 +542,11 @@ def test_a_message_without_a_required_field_is_a_dead_letter() -> None:
     bed = Bed()
     bed.get(encode_frame(1, body.replace(flag, flag[:-2] + b"\x28\x00")))
     assert bed.values() == [b"a"]
-    assert [letter.damage for letter in bed.dead_letters] == [Damage.MESSAGE]
+    assert [letter.damage for letter in bed.dead_letters] == [Reason.MESSAGE]
 
 
 @pytest.mark.parametrize(("broken", "damage"), DAMAGED[:3:2])
-def test_a_damaged_message_stops_a_partition(broken: pb.TransferedMessage, damage: Damage) -> None:
+def test_a_damaged_message_stops_a_partition(broken: pb.TransferedMessage, damage: Reason) -> None:
     bed = Bed(on_corrupt="stop")
     bed.get(response([message(b"a"), broken, message(b"b")]))
     assert bed.values() == [b"a"]

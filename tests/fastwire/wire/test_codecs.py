@@ -8,9 +8,9 @@ import pytest
 import zstandard
 from crc32c import crc32c
 
-from fastwire.errors import Damage
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Record, compress, encode_batch_entry, encode_payload
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import CONSUMER, Seen, feed, message_frame, oracle, scanner
 
@@ -176,7 +176,7 @@ def test_an_entry_becomes_an_eighth_of_the_budget_at_most(codec: Compression) ->
         stored = compress(codec, bytes(size))
         seen = feed(to, frame(codec, stored, size, entry=size))
         assert len(seen.rows) == rows, size
-    assert seen.dead_letters[0].damage is Damage.TOO_LARGE
+    assert seen.dead_letters[0].damage is Reason.TOO_LARGE
     assert f"decompresses to {size} bytes, and one entry may to {8 * MIB}" in seen.dead_letters[0].reason
     assert "daemon.memory" in seen.dead_letters[0].reason
     seen.dead_letters.clear()

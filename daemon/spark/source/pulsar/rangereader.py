@@ -17,13 +17,14 @@ from typing import Self
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk
-from fastwire.errors import Damage, FastwireError
+from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.protocol.event import EntryRejected
 from fastwire.pulsar.protocol.request import BrokerError, SubscribeRequest, position_of
 from fastwire.pulsar.reading.cold import ColdEntry
+from fastwire.reason import Reason
 
 from ....net.endpoint import LinkLost
 from ....systems.pulsar.refusal import is_for_good
@@ -243,7 +244,7 @@ class PulsarRangeReader(RangeReader):
     def _rejected(self, entry: ColdEntry) -> None:
         position = entry.position
         if self._at < position <= self._end:
-            if entry.reason is Damage.CHUNKED and self._from != PULSAR_EARLIEST:
+            if entry.reason is Reason.CHUNKED and self._from != PULSAR_EARLIEST:
                 self._look_back()
                 raise TryAgainError
             place = POSITIONS.format(position)

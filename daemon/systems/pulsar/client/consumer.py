@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, Self
 
 from fastwire.columns.chunk import Chunk, DeadLetter
-from fastwire.errors import Damage, FastwireError
+from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar.columns import elements, redeliveries
 from fastwire.pulsar.format.ackset import words_of
@@ -18,6 +18,7 @@ from fastwire.pulsar.protocol.message_id import EARLIEST, LATEST, MessageId
 from fastwire.pulsar.protocol.redelivery import Deadlines
 from fastwire.pulsar.protocol.request import SubscribeRequest
 from fastwire.pulsar.reading.cold import ColdEntry
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
 from ....net.backoff import Backoff
@@ -331,7 +332,7 @@ class Consumer(Intake):
         """See ``Intake.admit``: entries that were redelivered too often become dead letters."""
         if self._dead_letters is not None:
             for letter in tuple(chunk.dead_letters):
-                if letter.damage is Damage.REDELIVERED:
+                if letter.damage is Reason.REDELIVERED:
                     chunk.dead_letters.remove(letter)
                     self._bury(self._dead_letters, letter)
         return True

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.columns.rows import Rows
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.ackset import bits_of
 from fastwire.pulsar.format.payload import Encrypt, Record, split_payload
@@ -25,6 +25,7 @@ from fastwire.pulsar.protocol.message_id import MessageId
 from fastwire.pulsar.reading.batch import MessageBatch
 from fastwire.pulsar.reading.scan import Scanner
 from fastwire.pulsar.reading.slot import SlotTable
+from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
 from ....runtime.clock import now_ms
@@ -84,7 +85,7 @@ class DeadLetters:
         decryptor = self._settings.decryptor
         try:
             if decryptor is None:
-                raise CorruptEntryError(Damage.DECRYPTION, "no private key is given")
+                raise CorruptEntryError(Reason.DECRYPTION, "no private key is given")
             # A chunked message was decrypted part by part, and has no parameter any more.
             data = decryptor.decrypt(metadata, stored) if metadata.encryption_param else stored
             return metadata, data, encrypt_again(decryptor, metadata)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from fastwire.errors import CorruptEntryError, Damage, FastwireError
+from fastwire.errors import CorruptEntryError, FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.ackset import AckSets, EntryId, words_of
@@ -17,6 +17,7 @@ from fastwire.pulsar.protocol.event import ConsumerClosed, EntryRejected, TopicM
 from fastwire.pulsar.protocol.message_id import MessageId
 from fastwire.pulsar.protocol.request import BrokerError, SubscribeRequest
 from fastwire.pulsar.reading.slot import SlotTable
+from fastwire.reason import Reason
 
 from ....net.backoff import Backoff
 from ....net.endpoint import LinkLost
@@ -166,9 +167,9 @@ class Member(RoutedConsumer):
         if event.is_dead_letter:
             return
         entry = event.entry
-        if entry.reason is Damage.DECRYPTION:
+        if entry.reason is Reason.DECRYPTION:
             what, cure = "decrypted", '; add its private key, or set on_undecryptable to "discard" or "consume"'
-        elif entry.reason is Damage.FRAME:
+        elif entry.reason is Reason.FRAME:
             what, cure = "received", ""
         else:
             what, cure = "decoded", '; set on_corrupt = "dead_letter" to keep it as a dead letter and continue'

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastwire.errors import Damage, FastwireError
+from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Gap, Log, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.topic import ServiceUrl
@@ -14,6 +14,7 @@ from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.protocol.event import ConsumerClosed, EntryRejected, TopicMigrated
 from fastwire.pulsar.protocol.request import BrokerError, position_of
 from fastwire.pulsar.reading.assembly import Torn
+from fastwire.reason import Reason
 
 from ....net.backoff import Backoff
 from ....net.endpoint import LinkLost
@@ -133,7 +134,7 @@ class Partition(StagedPartition, RoutedConsumer):
         if event.is_dead_letter:
             log.debug("entry is a dead letter", topic=str(self.log), position=where, reason=entry.reason)
             return
-        if entry.reason is Damage.DECRYPTION:
+        if entry.reason is Reason.DECRYPTION:
             what, cure = (
                 "decrypted",
                 (
@@ -141,11 +142,11 @@ class Partition(StagedPartition, RoutedConsumer):
                     'or on_failure = "discard" or "consume" would go on without'
                 ),
             )
-        elif entry.reason is Damage.FRAME:
+        elif entry.reason is Reason.FRAME:
             what, cure = "received", ""
         else:
             what, cure = "decoded", '; on_corrupt = "dead_letter" would keep it as a dead letter and go on'
-        why: StopReason = "encrypted" if entry.reason is Damage.DECRYPTION else "undecodable"
+        why: StopReason = "encrypted" if entry.reason is Reason.DECRYPTION else "undecodable"
         self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}){cure}", why))
 
     def on_late(self, entry: Position) -> None:

@@ -63,7 +63,7 @@ DEAD_LETTERS: list[dict[str, Any]] = [
     {"value": b"x", "offset": 11, "timestamp": TIMES[1], "reason": "it is x"},
     {"value": b"y", "offset": 14, "timestamp": TIMES[0], "reason": "it is y"},
 ]
-NULL = {"value": b"", "offset": 12, "timestamp": TIMES[0], "reason": "number is null and part of the key"}
+NULL = {"value": b"", "offset": 12, "timestamp": TIMES[0], "reason": "NullKey: number is null and part of the key"}
 
 
 def test_times_outside_of_the_calendar_have_no_day() -> None:

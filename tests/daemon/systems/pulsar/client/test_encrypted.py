@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastwire.errors import CorruptEntryError, Damage
+from fastwire.errors import CorruptEntryError
 from fastwire.pulsar.format.payload import Entry, Record, encode_batch_entry, encode_chunks, split_payload
+from fastwire.reason import Reason
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
 from fastwire_daemon.systems.pulsar.entryencryptor import EntryEncryptor
@@ -72,7 +73,7 @@ async def test_what_no_key_opens_ends_the_loop_and_is_not_acknowledged(kind: Any
 
             with pytest.raises(CorruptEntryError, match=r"entry 3:1 of .*/t cannot be decrypted") as caught:
                 await read_on()
-            assert caught.value.reason is Damage.DECRYPTION
+            assert caught.value.reason is Reason.DECRYPTION
             assert [values(chunk)[0] for chunk in chunks] == [b"0:0"]
             if kind == "exclusive":
                 await chunks[0].ack_to(receipt=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fastwire.errors import CorruptEntryError, Damage, FastwireError
+from fastwire.errors import CorruptEntryError, FastwireError
+from fastwire.reason import Reason
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import LATEST, MessageId, Reader, connect
 from tests.support.pulsar.client_scene import playing, values
@@ -177,4 +178,4 @@ async def test_an_entry_above_a_quarter_of_the_memory_ends_the_reading(monkeypat
         assert await some(reader, 10) == names(0)
         with pytest.raises(CorruptEntryError, match=r"cannot be received .*a quarter of the memory budget") as caught:
             await reader.receive()
-        assert caught.value.reason is Damage.FRAME and "on_corrupt" not in str(caught.value)
+        assert caught.value.reason is Reason.FRAME and "on_corrupt" not in str(caught.value)
