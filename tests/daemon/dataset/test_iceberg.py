@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from fastwire_daemon.dataset.tables.iceberg import IcebergTable
 from fastwire_daemon.dataset.tables.icebergprocess import Worker, worker_of
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
+from fastwire_daemon.runtime.outside import waiting
 from tests.support import icebergs, rolls, tables
 
 _COMMIT = STEPS[STEPS.index("entry-linked") : STEPS.index("committed") + 1]
@@ -242,6 +244,22 @@ def test_an_answer_that_nothing_waited_for_is_looked_for_later(tmp_path: Path, m
     monkeypatch.setattr(iceberg, "_HASTY_S", 60.0)
     writer.close()
     icebergs.assert_landed(tmp_path, range(15))
+
+
+def test_what_a_commit_waits_for_is_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+    ask = Worker.ask
+
+    def observed(self: Worker, *arguments: Any) -> Any:
+        seen.append(waiting([threading.get_ident()], 0.0))
+        return ask(self, *arguments)
+
+    monkeypatch.setattr(Worker, "ask", observed)
+    writer = icebergs.opened(tmp_path)
+    tables.land(writer, -1, 4)
+    writer.close()
+    assert seen and all((text or "").startswith("waits for the catalog of the table ") for text in seen), seen
+    assert waiting([threading.get_ident()], 0.0) is None
 
 
 def test_each_catalog_has_a_process_up_to_a_limit() -> None:
