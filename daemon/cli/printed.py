@@ -1,6 +1,6 @@
 """The text output of ``check`` and ``verify``: pipelines, jobs and reports."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.terminal import printable
@@ -68,7 +68,7 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     roll = sink.roll
     say(
         f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "
-        f"or {format_duration(roll.idle)} of rest"
+        f"or {format_duration(roll.idle)} idle"
     )
     for result in results:
         say(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
@@ -151,48 +151,18 @@ def show_table_report(report: "TableReport") -> None:
 
 
 def show_report(report: "VerifyReport") -> None:
-    """Print the report of `verify` on a dataset."""
+    """Print the report of `verify` on a dataset, the most important first and one fact in a line."""
     from ..dataset.proof.report import counted
-    from ..service.progress import format_bytes
 
-    verdict = "sound" if report.ok else counted(len(report.problems), "problem")
-    say(f"{report.path}: {verdict}")
-    if report.system:
-        say(
-            f"  {counted(report.rows, 'row')} in {counted(report.files, 'file')}, {format_bytes(report.nbytes)}, "
-            f"{report.entries:,} log entr{'y' if report.entries == 1 else 'ies'} of {report.system}"
-        )
-    if report.table is not None:
-        table = report.table
-        rows = "rows that it does not count" if table.rows is None else counted(table.rows, "row")
-        say(
-            f"  in a table of {table.format}, version {table.version:,}, up to log entry {table.upto:,}: {rows} in "
-            f"{counted(table.files, 'file')}"
-        )
-    if report.dead_letters:
-        dead_letters = counted(report.dead_letters, "dead letter")
-        say(f"  {dead_letters}: entries that could not be decoded, of {counted(report.dead_letter_rows, 'row')}")
-    if report.replayed:
-        say(f"  {counted(report.replayed, 'dead letter')} of them were written back to a topic")
-    if report.sent:
-        say(f"  {counted(report.sent, 'row')} in the topic")
-    if report.filtered:
-        which = f", {report.unselected:,} of them by a transform" if report.unselected else ""
-        say(f"  {report.filtered:,} rows were filtered on purpose{which}")
-    if report.pending:
-        say(f"  committed and not yet published: {counted(len(report.pending), 'file')}")
-    if report.expired_files:
-        say(f"  expired and deleted: {counted(report.expired_files, 'file')}")
-    if report.undeleted:
-        say(f"  expired and not deleted (run expire again): {counted(len(report.undeleted), 'file')}")
-    if report.erased:
-        say(f"  erased: {counted(report.erased, 'row')}")
-    if report.unerased:
-        say(f"  to be erased from (run erase again): {counted(len(report.unerased), 'file')}")
-    if report.removed:
-        say(f"  removed after their commit: {counted(len(report.removed), 'file')}")
+    say(f"{report.path}: {'sound' if report.ok else counted(len(report.problems), 'problem')}")
+    _show_list("problems", [f"{each.kind}: {each.where}: {each.text}" for each in report.problems])
+    _show_list("to do", list(dict.fromkeys(f"{each.kind}: {each.todo}" for each in report.problems)))
+    _show_list("proven from the files and the log", report.proven)
+    _show_list("taken on trust", report.trusted)
+    _show_list("not checked", report.unproven)
+    _show_list("content", list(_content(report)))
     _show_list(
-        "landed",
+        "partitions",
         [
             f"{each.log.topic}{'' if each.log.partition == '-1' else ' ' + each.log.partition}: "
             f"{'the beginning' if each.start == '-1:-1' else each.start} to {each.end}"
@@ -201,11 +171,36 @@ def show_report(report: "VerifyReport") -> None:
             for each in report.logs
         ],
     )
-    _show_list("proven", report.proven)
-    _show_list("on the broker's word", report.trusted)
-    _show_list("not proven", report.unproven)
-    _show_list("problems", [f"{each.kind}: {each.where}: {each.text}" for each in report.problems])
-    _show_list("what to do", list(dict.fromkeys(f"{each.kind}: {each.todo}" for each in report.problems)))
+
+
+def _content(report: "VerifyReport") -> Iterator[str]:
+    """Yield what a dataset has, a fact a line; what is zero is left out."""
+    from ..dataset.proof.report import counted
+    from ..service.progress import format_bytes
+
+    if report.system:
+        yield f"{counted(report.rows, 'row')} in {counted(report.files, 'file')}, {format_bytes(report.nbytes)}"
+        yield f"{report.entries:,} log entr{'y' if report.entries == 1 else 'ies'}, of {report.system}"
+    if (table := report.table) is not None:
+        rows = "rows that it does not count" if table.rows is None else counted(table.rows, "row")
+        yield f"table of {table.format}, version {table.version:,}: {rows} in {counted(table.files, 'file')}"
+        yield f"the table has the log entries up to {table.upto:,}"
+    letters = f"{counted(report.dead_letters, 'dead letter')} with {counted(report.dead_letter_rows, 'row')}"
+    transformed = f", {report.unselected:,} of them by the transform" if report.unselected else ""
+    for count, fact in (
+        (report.dead_letters, letters),
+        (report.replayed, f"{counted(report.replayed, 'dead letter')} written back to a topic"),
+        (report.sent, f"{counted(report.sent, 'row')} in the topic"),
+        (report.filtered, f"{counted(report.filtered, 'row')} filtered on purpose{transformed}"),
+        (report.erased, f"{counted(report.erased, 'row')} erased"),
+        (report.expired_files, f"{counted(report.expired_files, 'file')} expired and deleted"),
+        (len(report.pending), f"{counted(len(report.pending), 'file')} committed and not published yet"),
+        (len(report.removed), f"{counted(len(report.removed), 'file')} removed after the commit"),
+        (len(report.undeleted), f"{counted(len(report.undeleted), 'file')} expired and not deleted: run expire again"),
+        (len(report.unerased), f"{counted(len(report.unerased), 'file')} to be erased from: run erase again"),
+    ):
+        if count:
+            yield fact
 
 
 def _show_list(title: str, lines: Sequence[str]) -> None:

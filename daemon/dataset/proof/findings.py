@@ -11,7 +11,7 @@ _RESTORE_FILE = (
 _RESTORE_ALL = "Stop the pipelines that write here and restore the whole dataset from a backup, or use a new path"
 
 NEXT_STEPS = {
-    "no-dataset": "Check the path, and whether its file system is mounted; a pipeline makes a dataset when it runs",
+    "no-dataset": "Check the path, and whether its file system is mounted; a pipeline that runs creates the dataset",
     "format": "Use a version of fastwire that knows this format",
     "damaged": _RESTORE_ALL,
     "log-hole": f"{_RESTORE_ALL}; `run` refuses it as it is",

@@ -54,7 +54,7 @@ class VerifyReport:
     Every byte of ``read_files`` files was compared; the positions of the rows of ``placed_files`` files were compared.
     ``expired_files`` were deleted by ``expire``, and it has left ``undeleted`` if it was interrupted or still runs.
     ``erased`` rows were taken out of their files by ``erase``, and it has left them in ``unerased`` ones likewise.
-    ``proven``, ``trusted`` and ``unproven`` are sentences for the user.
+    ``proven`` are facts for the user, ``trusted`` what the proof takes on trust, ``unproven`` what was not checked.
     """
 
     path: str

@@ -83,8 +83,8 @@ class TableAudit:
             rows = counted(table.rows, "row")
             report.proven.append(f"the table has all {rows} of log entries 1 to {table.upto}, once")
         elif self._deleted:
-            report.trusted.append(f"that {counted(self._deleted, 'row')} were deleted from the table on purpose")
+            report.trusted.append(f"{counted(self._deleted, 'row')} were deleted from the table on purpose")
         if self._without:
             report.trusted.append(
-                f"that those who rewrote {counted(self._without, 'file')} of the table kept the rows as they were"
+                f"the writers that replaced {counted(self._without, 'file')} of the table kept the rows as they were"
             )

@@ -482,58 +482,61 @@ class _Verification:
         gaps = sum(len(each.gaps) for each in report.logs)
         place = "the topic" if description.target else "files"
         report.proven = [
-            f"the log is whole: entries 1 to {report.entries}" if report.entries else "the log is empty",
-            f"nothing landed twice: the spans of {counted(len(report.logs), 'partition')} do not overlap",
-            f"all rows that were given are in {place}, or were filtered on purpose",
+            f"nothing landed twice: no spans of {counted(len(report.logs), 'partition')} overlap",
+        ]
+        if ordered:
+            declared = f", but for {counted(gaps, 'declared gap')}" if gaps else ""
+            report.proven.append(
+                f"nothing is missing in {counted(len(ordered), 'partition')} read in order: each span begins where the "
+                f"one before ended{declared}"
+            )
+        report.proven += [
+            f"every row is in {place}, or was filtered on purpose",
+            f"the log has all entries from 1 to {report.entries}" if report.entries else "the log is empty",
         ]
         if not self._uncounted:
             files, rows = counted(report.counted_files, "file"), counted(report.counted_rows, "row")
-            report.proven.append(f"{files} with {rows}: each is what the log says")
+            report.proven.append(f"{files} with {rows} are as the log describes them")
         if report.erased:
-            report.proven.append(f"{counted(report.erased, 'row')} were erased from their files on purpose")
+            report.proven.append(f"{counted(report.erased, 'row')} were erased by a command")
         if report.expired_files:
             report.proven.append(f"{counted(report.expired_files, 'file')} had expired when they were deleted")
         if report.read_files:
             report.proven.append(f"every byte of {counted(report.read_files, 'file')} is as it was written (CRC-32C)")
         if report.placed_files:
             report.proven.append(
-                f"the rows of {counted(report.placed_files, 'file')} lie within the spans of their log entries, as far "
-                "as least and greatest positions show"
+                f"the rows of {counted(report.placed_files, 'file')} are those of their log entries, judging by the "
+                "minimum and maximum positions in the file"
             )
-        if ordered:
-            report.proven.append(
-                f"no gap in {counted(len(ordered), 'partition')} read in order: each span begins where the one before "
-                "ended" + (f", or behind {counted(gaps, 'declared gap')}" if gaps else "")
-            )
-        report.trusted = ["that a reader was given all that the broker had between the ends of each span"]
+        report.trusted = ["the broker delivered every record between the ends of each span"]
         if changes:
             report.trusted.append(
-                "that nothing lies between the last entry of a ledger and the first of the next "
+                "nothing lies between the last entry of a ledger and the first of the next "
                 f"({counted(changes, 'change')} of ledger)"
             )
         if shared:
             holes = sum(len(each.holes) for each in shared)
             report.trusted.append(
-                f"that what is missing in {counted(len(shared), 'shared partition')} ({counted(holes, 'hole')}) is "
-                "still to come, never existed, or was acked by another consumer"
+                f"the records of {counted(holes, 'hole')} in {counted(len(shared), 'shared partition')} are still to "
+                "come, never existed, or were acknowledged by another consumer"
             )
         if holes := sum(len(each.holes) for each in scattered):
-            report.trusted.append(f"that the source had no file yet, or none any more, in {counted(holes, 'hole')}")
+            report.trusted.append(f"the source had no file, or none any more, in {counted(holes, 'hole')}")
         if held := sum(each.held for each in ordered):
             report.trusted.append(
-                f"that what is missing in {counted(held, 'place')} belongs to chunked messages that are not complete"
+                f"the entries missing in {counted(held, 'place')} belong to chunked messages that are not complete"
             )
         if self._floors:
-            report.trusted.append(f"that everything below {counted(self._floors, 'confirmed position')} was settled")
+            report.trusted.append(f"the broker needs no record below {counted(self._floors, 'confirmed position')}")
         if gaps:
-            report.trusted.append(f"that the records of {counted(gaps, 'declared gap')} were not available")
+            report.trusted.append(f"the broker did not have the records of {counted(gaps, 'declared gap')}")
         if report.removed:
-            report.trusted.append(f"that {counted(len(report.removed), 'file')} no longer there went on purpose")
+            report.trusted.append(f"{counted(len(report.removed), 'file')} that are gone were removed on purpose")
         if self._uncounted:
-            report.trusted.append(f"that .{description.extension} files hold as many rows as the log says")
+            report.trusted.append(f".{description.extension} files have as many rows as the log says")
         if waiting := self._storage.list(STAGING):
             report.trusted.append(
-                f"nothing of what {counted(len(waiting), 'writer')} may have in hand: it is not committed"
+                f"{counted(len(waiting), 'writer')} may hold staged files: they are not committed, and not checked"
             )
 
         self._explain_limits()
@@ -542,23 +545,21 @@ class _Verification:
         """List what only another check could find, or no check at all."""
         report = self._report
         if unread := report.counted_files - report.read_files - self._unsummed:
-            report.unproven.append(
-                f"the content of {counted(unread, 'file')}: not every byte was read (verify --deep does that)"
-            )
+            report.unproven.append(f"the bytes of {counted(unread, 'file')} (verify --deep compares them)")
         if self._unsummed:
             report.unproven.append(
-                f"the content of {counted(self._unsummed, 'file')}: an older version wrote no checksum of it"
+                f"the bytes of {counted(self._unsummed, 'file')}: an older version wrote them without a checksum"
             )
         if self._unchained:
             report.unproven.append(
-                f"that no log entry was replaced: an older version wrote {self._unchained:,} of them without the "
-                "checksum of the one before"
+                f"whether a log entry was replaced: an older version wrote {self._unchained:,} of them without the "
+                "checksum of the entry before"
             )
         if report.entries:
-            gone = "their files and the note of them" if self._noted == report.entries else "all their files"
+            gone = "their files and their checkpoint" if self._noted == report.entries else "their files"
             report.unproven.append(
-                f"that log entry {report.entries} is as it was written, and the newest: nothing that is left would "
-                f"show that later ones are gone if {gone} are, too"
+                f"whether log entry {report.entries} is the newest and unchanged: if later entries and {gone} were all "
+                "deleted, no trace would remain"
             )
 
 

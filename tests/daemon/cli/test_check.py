@@ -39,14 +39,14 @@ orders
            start earliest, where nothing has landed yet
   into     parquet in {tmp_path}/data, zstd:1, 1 writer
            all columns, one folder
-           a roll ends at 128MiB, 5,000,000 rows, 1m of age or 10s of rest
+           a roll ends at 128MiB, 5,000,000 rows, 1m of age or 10s idle
   promise  exactly once: files and positions are one commit
 look
   from     persistent://public/default/events
            at pulsar+ssl://127.0.0.1:6651, subscription fastwire-look (failover)
            start latest, where nothing has landed yet
   into     stdout, 1 writer
-           a roll ends at 128MiB, 5,000,000 rows, 1m of age or 10s of rest
+           a roll ends at 128MiB, 5,000,000 rows, 1m of age or 10s idle
   promise  at least once: stdout has no log, so unacknowledged records are delivered again after a crash
   auth     token found
   tls      the broker's certificate is verified with the CAs of the system

@@ -18,8 +18,8 @@ def report(monkeypatch: pytest.MonkeyPatch) -> VerifyReport:
     found = VerifyReport("/data", strict=False, system="pulsar", entries=12, files=3, rows=123_456, nbytes=7_890_123)
     log = Log("pulsar", "here", "persistent://public/default/orders", "0", "0")
     found.logs = [LogReport(log, "-1:-1", "12:34", rows=123_456)]
-    found.proven, found.trusted = ["the log is whole: entries 1 to 12"], ["that a reader was given all"]
-    found.unproven = ["the content of 3 files"]
+    found.proven, found.trusted = ["the log has all entries from 1 to 12"], ["the broker delivered every record"]
+    found.unproven = ["the bytes of 3 files"]
 
     def answer(path: str, strict: bool, *, deep: bool, medium: None, catalog: None) -> VerifyReport:
         found.path, found.strict, found.deep = path, strict, deep
@@ -34,15 +34,17 @@ def test_verify_says_what_is_proven(run: Run, report: VerifyReport) -> None:
         0,
         """\
 /data: sound
-  123,456 rows in 3 files, 7.9 MB, 12 log entries of pulsar
-landed
+proven from the files and the log
+  the log has all entries from 1 to 12
+taken on trust
+  the broker delivered every record
+not checked
+  the bytes of 3 files
+content
+  123,456 rows in 3 files, 7.9 MB
+  12 log entries, of pulsar
+partitions
   persistent://public/default/orders 0: the beginning to 12:34, 123,456 rows
-proven
-  the log is whole: entries 1 to 12
-on the broker's word
-  that a reader was given all
-not proven
-  the content of 3 files
 """,
         "",
     )
@@ -55,8 +57,8 @@ def test_a_topic_without_partitions_has_no_number(run: Run, report: VerifyReport
     only.log = replace(only.log, partition="-1")
     only.rows = report.entries = 1
     lines = run("verify", "/data")[1].splitlines()
-    assert lines[1].endswith(" 1 log entry of pulsar")
-    assert lines[3] == "  persistent://public/default/orders: the beginning to 12:34, 1 row"
+    assert lines[-3] == "  1 log entry, of pulsar"
+    assert lines[-1] == "  persistent://public/default/orders: the beginning to 12:34, 1 row"
 
 
 def test_verify_says_what_is_wrong(run: Run, report: VerifyReport) -> None:
@@ -71,23 +73,25 @@ def test_verify_says_what_is_wrong(run: Run, report: VerifyReport) -> None:
         out
         == """\
 /data: 1 problem
-  123,456 rows in 3 files, 7.9 MB, 12 log entries of pulsar
-  2 dead letters: entries that could not be decoded, of 5 rows
-  7 rows were filtered on purpose
-  committed and not yet published: 1 file
-  removed after their commit: 2 files
-landed
-  persistent://public/default/orders 0: the beginning to 12:34, 123,456 rows
 problems
   stray: x.parquet: no log entry names this file
-what to do
+to do
   stray: Move the file out of the dataset, because readers count its rows; if a log entry is lost, restore that
+content
+  123,456 rows in 3 files, 7.9 MB
+  12 log entries, of pulsar
+  2 dead letters with 5 rows
+  7 rows filtered on purpose
+  1 file committed and not published yet
+  2 files removed after the commit
+partitions
+  persistent://public/default/orders 0: the beginning to 12:34, 123,456 rows
 """
     )
     report.problems *= 25
     out = run("verify", "/data")[1]
     assert out.startswith("/data: 25 problems\n")
-    assert "file\n  … and 5 more\nwhat to do\n  stray: Move the" in out and out.count("Move the") == 1
+    assert "file\n  … and 5 more\nto do\n  stray: Move the" in out and out.count("Move the") == 1
 
 
 def test_verify_as_json(run: Run, report: VerifyReport) -> None:
@@ -102,5 +106,5 @@ def test_verify_where_nothing_is(run: Run, tmp_path: Path) -> None:
     assert (code, err) == (1, "")
     assert out == (
         f"{tmp_path}: 1 problem\nproblems\n  no-dataset: _fastwire/dataset.json: there is no dataset here\n"
-        f"what to do\n  no-dataset: {NEXT_STEPS['no-dataset']}\n"
+        f"to do\n  no-dataset: {NEXT_STEPS['no-dataset']}\n"
     )

@@ -48,10 +48,10 @@ def test_what_is_proven_and_what_is_not(tmp_path: Path) -> None:
     report = verify(tmp_path)
     assert report.ok and (report.counted_files, report.read_files, report.placed_files) == (COMMITS, 0, COMMITS)
     newest = (
-        "that log entry 6 is as it was written, and the newest: nothing that is left would show that later ones are "
-        "gone if their files and the note of them are, too"
+        "whether log entry 6 is the newest and unchanged: if later entries and their files and their checkpoint were "
+        "all deleted, no trace would remain"
     )
-    assert report.unproven == ["the content of 6 files: not every byte was read (verify --deep does that)", newest]
+    assert report.unproven == ["the bytes of 6 files (verify --deep compares them)", newest]
     report = verify(tmp_path, deep=True)
     assert report.ok and report.read_files == COMMITS
     assert "every byte of 6 files is as it was written (CRC-32C)" in report.proven
@@ -217,8 +217,8 @@ def test_an_old_dataset_is_read_and_continued(old: Path) -> None:
     report = verify(old, deep=True)
     assert report.ok and (report.rows, report.counted_rows, report.read_files) == (6, 6, 0)
     assert report.unproven[:2] == [
-        "the content of 3 files: an older version wrote no checksum of it",
-        "that no log entry was replaced: an older version wrote 3 of them without the checksum of the one before",
+        "the bytes of 3 files: an older version wrote them without a checksum",
+        "whether a log entry was replaced: an older version wrote 3 of them without the checksum of the entry before",
     ]
     writer = rolls.writer(old)
     assert rolls.end_of(writer.open()) == 5

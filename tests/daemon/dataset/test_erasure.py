@@ -69,7 +69,7 @@ def test_rows_go_and_files_keep_their_names(dataset: Path, medium: Bucket | None
     report = verify(dataset, strict=True, medium=medium, deep=True)
     assert report.ok, report.problems
     assert (report.rows, report.counted_rows, report.erased, report.unerased) == (15, 12, 3, [])
-    assert "3 rows were erased from their files on purpose" in report.proven
+    assert "3 rows were erased by a command" in report.proven
     assert left(dataset) == []
     again = erased(dataset, medium)
     assert (again.files, again.rows) == (0, 0)

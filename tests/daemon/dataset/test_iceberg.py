@@ -467,7 +467,7 @@ def test_verify_compares_log_and_table(tmp_path: Path) -> None:
     table = icebergs.loaded(tmp_path)
     table.delete("offset < 5")
     report = verify(tmp_path)
-    assert report.problems == [] and "that 5 rows were deleted from the table on purpose" in report.trusted
+    assert report.problems == [] and "5 rows were deleted from the table on purpose" in report.trusted
     (problem,) = verify(tmp_path, strict=True).problems
     assert (problem.kind, problem.text) == ("table", "5 rows were deleted from it")
     table.append(pa.table({"value": [b"x"] * 6, "offset": [0, 1, 2, 3, 4, 5]}))

@@ -414,7 +414,7 @@ def test_verify_compares_log_and_table(tmp_path: Path) -> None:
     assert report.removed == [] and report.pending == []
     table.delete("offset < 3")
     report = verify(tmp_path)
-    assert report.problems == [] and "that 3 rows were deleted from the table on purpose" in report.trusted
+    assert report.problems == [] and "3 rows were deleted from the table on purpose" in report.trusted
     (problem,) = verify(tmp_path, strict=True).problems
     assert (problem.kind, problem.text) == ("table", "3 rows were deleted from it")
     write_deltalake(table, pa.table({"value": [b"x"] * 4, "offset": [0, 1, 2, 3]}), mode="append")
