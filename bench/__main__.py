@@ -29,6 +29,7 @@ BENCHES = (
     "to_parquet",
     "store",
     "tables",
+    "postgresql",
     "connect_iceberg",
     "shared",
     "broker",

@@ -169,6 +169,11 @@ TARGETS = (
         lambda figures: figure(figures, "beyond_folder_us", "store", BATCHES, who="store"),
     ),
     Target(
+        "rows into PostgreSQL, times its driver's CPU",
+        1.2,
+        lambda figures: figure(figures, "times_the_driver", "postgresql", who="fastwire"),
+    ),
+    Target(
         "a job on Spark with JSON, times plain Spark's rows a second",
         2,
         job("job: json", "Spark's scan, from_json and Parquet"),

@@ -13,6 +13,7 @@ from xdist.remote import Producer
 
 from fastwire_daemon.runtime import logs
 from tests.matrix import kafka as kafka_matrix
+from tests.matrix import postgresql as postgresql_matrix
 from tests.matrix import pulsar as pulsar_matrix
 from tests.matrix import tubemq as tubemq_matrix
 from tests.matrix.table import Row, written
@@ -172,6 +173,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         show_matrix(terminalreporter, "Pulsar", pulsar_matrix.ROWS)
         show_matrix(terminalreporter, "Kafka", kafka_matrix.ROWS)
         show_matrix(terminalreporter, "TubeMQ", tubemq_matrix.ROWS)
+        show_matrix(terminalreporter, "PostgreSQL", postgresql_matrix.ROWS)
     soaks = config.option.markexpr == SOAK and not config.option.collectonly
     ended = show_tests(terminalreporter) if soaks else {}
     done = [

@@ -4,10 +4,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from fastwire_daemon.sinks.postgresql.proof import verify_tables
+from fastwire_daemon.sinks.postgresql.session import Server
 from tests.crash.scene import Scene
 from tests.crash.system import seldom
 from tests.databases.postgresql import Postgres, query
@@ -73,24 +76,54 @@ def test_killed_at_random(table_scene: DatabaseScene, database: str, kind: str) 
     judge(scene, database)
 
 
-@pytest.mark.parametrize("kind", ["failover", *seldom("consumer", "shared")])
-def test_the_server_is_killed(table_scene: DatabaseScene, postgres: Postgres, database: str, kind: str) -> None:
-    """Backends are ended, and the whole server is killed, while two daemons land."""
-    scene = table_scene(kind=kind, partitions=3)
-    dice = random.Random(kind)
-    with scene.run(until_end=False) as one, scene.run(until_end=False) as other:
-        for turn in range(6):
-            scene.feed.add(12)
-            time.sleep(dice.uniform(0.05, 0.5))
-            if turn % 2:
-                postgres.crash()
-            else:
-                name = database.rpartition("/")[2]
-                of_daemons = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+def campaign(scene: Scene, postgres: Postgres, database: str, turns: int, dice: random.Random) -> Counter[str]:
+    """Two daemons land while they, backends of the server and all of it are killed; return how often each was."""
+    name, done = database.rpartition("/")[2], Counter[str]()
+    of_daemons = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(scene.run(until_end=False)) for _ in range(2)]
+        for turn in range(turns):
+            scene.feed.add(6)
+            time.sleep(dice.uniform(0.02, 0.6))
+            accident = ("daemon", "backends", "daemon", "server")[turn % 4]
+            if accident == "daemon":
+                killed = daemons.pop(dice.randrange(2))
+                killed.process.kill()
+                assert killed.wait() == KILLED, killed.tail()
+                daemons.append(stack.enter_context(scene.run(until_end=False)))
+            elif accident == "backends":
                 query(postgres.url(), of_daemons)
+            else:
+                postgres.crash()
+            done[accident] += 1
         scene.feed.complete()
         scene.wait_until_acknowledged()
-        one.end()
-        other.end()
+        for daemon in daemons:
+            daemon.end()
     scene.settle()
     judge(scene, database)
+    for report in verify_tables(Server(database, "the database", 60.0), strict=True):
+        assert report.problems == []
+    return done
+
+
+@pytest.mark.parametrize("kind", ["failover", *seldom("consumer", "shared")])
+def test_daemons_and_the_server_are_killed(
+    table_scene: DatabaseScene, postgres: Postgres, database: str, kind: str
+) -> None:
+    campaign(table_scene(kind=kind, partitions=3), postgres, database, 8, random.Random(kind))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["failover", "consumer", "tubemq"])
+def test_two_hundred_kills(
+    table_scene: DatabaseScene,
+    postgres: Postgres,
+    database: str,
+    kind: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    scene = table_scene(kind=kind, partitions=3)
+    done = campaign(scene, postgres, database, 200, random.Random(kind))
+    told = ", ".join(f"{times} of {what}" for what, times in done.items())
+    record_property("done", f"{kind} into PostgreSQL: {told} killed, {scene.feed.count:,} records each once")

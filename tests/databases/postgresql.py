@@ -42,9 +42,9 @@ def query(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 class Postgres:
-    """One cluster; ``settings`` are those of the server."""
+    """One cluster; ``settings`` are those of the server. With ``copy_of`` it is a replica of that one."""
 
-    def __init__(self, programs: Path, **settings: str) -> None:
+    def __init__(self, programs: Path, copy_of: "Postgres | None" = None, **settings: str) -> None:
         self._programs = programs
         self._settings = settings
         self.folder = Path(tempfile.mkdtemp(prefix="fastwire-pg-"))
@@ -54,6 +54,10 @@ class Postgres:
         if os.geteuid() == 0:
             self._as = {"user": _USER, "group": "nogroup", "extra_groups": []}
             shutil.chown(self.folder, _USER, "nogroup")
+        if copy_of is not None:
+            primary = f"host=127.0.0.1 port={copy_of.port} user=loader application_name=replica"
+            self._run("pg_basebackup", "-D", str(self.folder / "data"), "-R", "-c", "fast", "-d", primary)
+            return
         self._run("initdb", "-D", str(self.folder / "data"), "-U", "loader", "-A", "trust", "--no-sync", "-E", "UTF8")
 
     def __enter__(self) -> Self:
@@ -118,6 +122,10 @@ class Postgres:
             if child.is_running():
                 child.kill()
         psutil.wait_procs(children, 60)
+
+    def promote(self) -> None:
+        """Make a primary of a replica."""
+        self._run("pg_ctl", "promote", "-w", "-D", str(self.folder / "data"))
 
     def crash(self) -> None:
         """Kill the postmaster and all of its processes, and start it again."""

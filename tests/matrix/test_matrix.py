@@ -7,6 +7,7 @@ import pytest
 
 from fastwire_daemon.testing.system import SystemConformance
 from tests.matrix import kafka as kafka_matrix
+from tests.matrix import postgresql as postgresql_matrix
 from tests.matrix import pulsar as pulsar_matrix
 from tests.matrix import tubemq as tubemq_matrix
 from tests.matrix.table import WITNESSES, Row, cell, written
@@ -30,7 +31,9 @@ def missing(row: Row) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "row", [*pulsar_matrix.ROWS, *kafka_matrix.ROWS, *tubemq_matrix.ROWS], ids=lambda row: row.what
+    "row",
+    [*pulsar_matrix.ROWS, *kafka_matrix.ROWS, *tubemq_matrix.ROWS, *postgresql_matrix.ROWS],
+    ids=lambda row: row.what,
 )
 def test_every_test_of_the_matrix_exists(row: Row) -> None:
     assert not set(row.proofs) - set(WITNESSES) and not set(row.open) - set(WITNESSES)

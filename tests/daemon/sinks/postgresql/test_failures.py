@@ -1,5 +1,6 @@
 """A database that breaks, hangs, is read-only, restored or shared: nothing lost, nothing twice, and said aloud."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from fastwire_daemon.runtime.errors import (
     DatasetDamagedError,
     DatasetGoneError,
     DatasetMismatchError,
+    DiskFullError,
     SinkFailedError,
     Superseded,
 )
@@ -296,6 +298,76 @@ def test_another_cluster_is_refused(shop: Shop) -> None:
     sink.identify("one")
     with pytest.raises(DatasetMismatchError, match="has the id two"):
         sink.identify("two")
+
+
+def test_a_server_without_space_is_tried_again(shop: Shop) -> None:
+    """What the server says of a full disk is no fault of the rows."""
+    sink, feed = shop.sink(ORDER), Given()
+    sink.create_dataset()
+    shop.query(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END$$"
+    )
+    shop.query("CREATE TRIGGER full_disk BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION full_disk()")
+    sink.write(feed.records([order(1)]))
+    with pytest.raises(DiskFullError, match="53100: could not extend file"):
+        sink.commit()
+    shop.query("DROP TRIGGER full_disk ON orders")
+    assert len(sink.open()) == 0
+    sink.write(Given().records([order(1)]))
+    sink.commit()
+    assert landed(shop) == [1]
+    assert shop.letters() == []
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_a_failover_to_a_replica(tmp_path: Path, synchronous: bool) -> None:
+    """A replica that has all commits goes on; one that lacks some stops the pipeline of a process that knows better."""
+    programs = binaries()
+    if programs is None:
+        pytest.skip(MISSING)
+    with Postgres(programs, wal_level="replica") as primary, Postgres(programs, primary, hot_standby="on") as replica:
+        if synchronous:
+            query(primary.url(), "ALTER SYSTEM SET synchronous_standby_names = 'replica'")
+            query(primary.url(), "SELECT pg_reload_conf()")
+        both = f"postgresql://loader@127.0.0.1:{primary.port},127.0.0.1:{replica.port}/postgres"
+        shop = Shop(primary.url(), tmp_path)
+        sink, feed = shop.sink(ORDER, url=both), Given()
+        sink.write(feed.records([order(1)]))
+        sink.commit()
+        has_it = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()"
+        eventually(lambda: query(primary.url(), has_it) == [(1,)], "the replica has it")
+        with pytest.raises(SinkFailedError, match="is read-only"):
+            shop.sink(ORDER, url=replica.url())
+        if not synchronous:
+            query(replica.url(), "SELECT pg_wal_replay_pause()")
+            replica.stop(signal.SIGKILL)
+            (replica.folder / "data" / "postmaster.pid").unlink()
+        sink.write(feed.records([order(2)]))
+        coverage = sink.commit()
+        primary.stop(signal.SIGKILL)
+        sink.write(feed.records([order(3)]))
+        with pytest.raises(SinkFailedError):
+            sink.commit()
+        if not synchronous:
+            replica.start()
+        with pytest.raises(SinkFailedError):
+            sink.open()  # there is no primary yet
+        replica.promote()
+        shop.url = replica.url()
+        if synchronous:
+            assert sink.open() == coverage
+            sink.write(Given(coverage).records([order(3)]))
+            sink.commit()
+            assert landed(shop) == [1, 2, 3]
+        else:
+            with pytest.raises(DatasetDamagedError, match="has lost commits"):
+                sink.open()
+            restarted = shop.sink(ORDER, url=both)
+            restarted.write(Given(restarted.refresh()).records([order(2)]))
+            restarted.commit()
+            assert landed(shop) == [1, 2]
+        shop.close()
 
 
 def test_a_password_is_in_no_message(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
