@@ -70,13 +70,16 @@ class SinkConfig(Table):
     """parquet, arrow, jsonl (files), delta, iceberg (a table of Parquet files), postgresql (a table there), stdout,
     discard, the name of a system such as kafka (a topic), or of a plug-in."""
     path: DatasetPath | None = None
-    """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset. For a topic:
-    the place of its positions and dead letters."""
+    """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset. "{topic}" in it
+    makes a dataset for each topic, whose name stands in its place. For a topic as sink: the place of its positions and
+    dead letters."""
     store: StoreConfig | None = None
     catalog: CatalogConfig | None = None
     table: Text | None = None
-    """iceberg: the table in the catalog, with its namespace: "shop.orders". postgresql: the table, with its schema
-    unless that is public."""
+    """iceberg: the table in the catalog, with its namespace: "shop.orders"; "raw.{topic}" if path has "{topic}".
+    postgresql: the table, with its schema unless that is public."""
+    names: dict[str, str] = Field(default_factory=dict)
+    """Names of datasets for "{topic}", by topic, instead of those that the topics' names give."""
     branch: Text | None = None
     """iceberg: the branch of the table that gets the files, made from main if it is missing; default: main."""
     url: DatabaseUrl | None = None
@@ -142,6 +145,11 @@ class SinkConfig(Table):
     def is_database(self) -> bool:
         """True if records become rows of a table in a database."""
         return sink_kind(self.type) == "database"
+
+    @property
+    def by_topic(self) -> bool:
+        """True if each topic has a dataset of its own."""
+        return self.path is not None and "{topic}" in str(self.path)
 
     @property
     def table_format(self) -> str:

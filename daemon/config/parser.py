@@ -39,6 +39,7 @@ from .sparksource import SparkDataset, brokers_model, spark_source_model
 from .store import check_store
 from .table import Table, table_in
 from .text import Interpolation, KeyPath, either, every, format_size, interpolate, key_lines, kind, nearest, parse_size
+from .topicplaces import check_topic_places
 
 __all__ = ["load_config", "parse_config", "parse_connection"]
 
@@ -111,7 +112,18 @@ _REQUIRED: Mapping[str, str] = {
     "plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
-_DATASET_KEYS = ("path", "store", "catalog", "table", "branch", "compression", "split", "partition_by", "create")
+_DATASET_KEYS = (
+    "path",
+    "store",
+    "catalog",
+    "table",
+    "names",
+    "branch",
+    "compression",
+    "split",
+    "partition_by",
+    "create",
+)
 _TOPIC_KEYS = ("path", "store", "create", "compression")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
@@ -341,6 +353,8 @@ class _Parser:
         if what == "dataset":
             check_store(path, sink, self._problem)
             check_catalog(path, sink, self._problem)
+            check_topic_places(path, sink, self._problem)
+            self._name_topics(path, sink)
         if sink_type == "stdout" and isinstance(sink.get("writers"), int) and sink["writers"] > 1:
             self._problem((*path, "writers"), "there is only one stdout")
         compression = sink.get("compression")
@@ -360,6 +374,20 @@ class _Parser:
             if sink_type in DATASET_TYPES:
                 sink.setdefault("compression", default_compression(sink_type))
             sink.setdefault("writers", self._default_writers())
+
+    def _name_topics(self, path: KeyPath, sink: dict[str, Any]) -> None:
+        """Write the topics of the table ``names`` as the system writes them."""
+        source, names = self._tree["pipelines"][path[1]].get("source"), sink.get("names")
+        grammar = grammar_of(source.get("url", "")) if isinstance(source, dict) else None
+        if grammar is None or not isinstance(names, dict):
+            return
+        written: dict[str, Any] = {}
+        for text, name in names.items():
+            try:
+                written[grammar.topic(text)] = name
+            except ValueError as exc:
+                self._problem((*path, "names", text), str(exc))
+        sink["names"] = written
 
     def _check_topic_sink(self, path: KeyPath, sink: dict[str, Any], system: str) -> None:
         """Check the keys of a sink that writes to a topic, and put those of the connection into a table."""

@@ -58,7 +58,7 @@ def parse_dataset_path(value: object) -> Path | StoreUrl:
     if not value.startswith(SCHEMES):
         raise ValueError(f"must be a folder or a URL with {either([*SCHEMES])}")
     url = value.rstrip("/")
-    if not _URL.fullmatch(url) or any(part in (".", "..") for part in url.split("/")):
+    if not _URL.fullmatch(url.replace("{topic}", "topic")) or any(part in (".", "..") for part in url.split("/")):
         raise ValueError('must be a URL such as "s3://bucket/orders", without special characters')
     return StoreUrl(url)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fastwire.position import Log
 
-__all__ = ["Gatherer", "Piece", "by_values", "memory_of", "own", "row_codes"]
+__all__ = ["Gatherer", "Piece", "by_values", "deal", "memory_of", "own", "row_codes"]
 
 Piece = tuple[str, pa.RecordBatch]
 """Rows of one folder."""
@@ -67,7 +67,8 @@ class Gatherer:
 
     ``folder`` returns the folder of a log and a time. Without ``by_log`` its log is None, without ``by_time`` its time
     is None, else the beginning of the day or hour of the column ``time``. Pieces that are to be split by ``levels``
-    (``by_values``) are large. At most ``limit_bytes`` are buffered. The rows of one log keep their order.
+    (``by_values``) are large; all are if it is ``patient``. At most ``limit_bytes`` are buffered. The rows of one log
+    keep their order.
     """
 
     def __init__(
@@ -79,13 +80,14 @@ class Gatherer:
         by_time: Literal["day", "hour"] | None = None,
         time: str = "timestamp",
         levels: Sequence[str] = (),
+        patient: bool = False,
     ) -> None:
         self._name = lru_cache(maxsize=_NAMES_REMEMBERED)(folder)
         self._limit_bytes = limit_bytes
         self._by_log = by_log
         self._by_time = by_time
         self._time = time
-        self._whole = not levels  # a chunk of one folder needs no splitting
+        self._whole = not levels and not patient  # a chunk of one folder needs no splitting
         self._batches: list[tuple[pa.RecordBatch, list[_Run]]] = []
         self._folder: str | None = ""  # of all buffered rows; None: they have several
         self.pending_rows = 0
@@ -125,10 +127,7 @@ class Gatherer:
             return []
         if folder is not None:
             return [(folder, batches[0][0] if len(batches) == 1 else pa.concat_batches([b for b, _ in batches]))]
-        rows = sum(batch.num_rows for batch, _ in batches)
-        if rows >= _LONG_RUN * sum(len(runs) for _, runs in batches):
-            return _deal_slices(batches)
-        return _deal_rows(batches)
+        return deal(batches)
 
     def clear(self) -> None:
         """Drop all buffered rows."""
@@ -206,6 +205,14 @@ def _join(runs: Iterable[_Run]) -> Iterable[_Run]:
         last = run
     if last is not None:
         yield last
+
+
+def deal(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> Sequence[Piece]:
+    """Split ``batches``, each with its runs of rows by folder, into one piece for each folder. The list is emptied."""
+    rows = sum(batch.num_rows for batch, _ in batches)
+    if rows >= _LONG_RUN * sum(len(runs) for _, runs in batches):
+        return _deal_slices(batches)
+    return _deal_rows(batches)
 
 
 def _deal_slices(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> Sequence[Piece]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from .base import Encoder, EncoderOptions, Outlet, WritableFile
 from .gather import Piece, memory_of
 
-__all__ = ["EncoderThread", "StagedLike"]
+__all__ = ["CallerEncoder", "EncoderThread", "StagedLike"]
 
 
 class StagedLike(Protocol):
@@ -113,8 +113,12 @@ class EncoderThread(Generic[Staged]):
         self.encode_ns = 0
         self.write_ns = 0
         """Nanoseconds that this thread has spent in encoders and in file writes, over all rolls."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread = self._begin(name)
+
+    def _begin(self, name: str) -> threading.Thread | None:
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        return thread
 
     @property
     def open_files(self) -> int:
@@ -134,7 +138,7 @@ class EncoderThread(Generic[Staged]):
     @property
     def ident(self) -> int | None:
         """The thread's number."""
-        return self._thread.ident
+        return None if self._thread is None else self._thread.ident
 
     # --- on the caller's thread
 
@@ -181,7 +185,8 @@ class EncoderThread(Generic[Staged]):
         """Drop the roll and end the thread."""
         self.drop()
         self._jobs.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     # --- on the encoder thread
 
@@ -321,3 +326,35 @@ class EncoderThread(Generic[Staged]):
         self._settled = 0
         self.crowded = False
         self._gathered_bytes = self.written_bytes = 0
+
+
+class CallerEncoder(EncoderThread[Staged]):
+    """An encoder without a thread: ``put`` and ``finish`` encode on that of the caller, and never wait for room.
+
+    For sinks of which there are many, whose calls run on a few threads.
+    """
+
+    def _begin(self, name: str) -> threading.Thread | None:
+        return None
+
+    def put(self, pieces: list[Piece]) -> None:
+        """Encode ``pieces``; the list is empty afterwards."""
+        needed = max((self._working(batch.num_rows, memory_of(batch)) for _, batch in pieces), default=0)
+        self._most_working = max(self.working_bytes, needed)
+        self._count(pieces, 1)
+        self._guarded(pieces)
+
+    def finish(self) -> "Future[list[Staged]]":
+        """See :meth:`EncoderThread.finish`; the future is done."""
+        done: Future[list[Staged]] = Future()
+        self._finish_job(done)
+        return done
+
+    def drop(self) -> None:
+        """Drop this roll and any failure, without another write to its files."""
+        self._forget()
+        self._failure = None
+
+    def stop(self) -> None:
+        """Drop the roll."""
+        self.drop()

@@ -130,9 +130,13 @@ class PipelineFigures:
         if chunks:
             self._metrics.received(rows, payload, chunks)
 
-    def status(self) -> dict[str, Any]:
-        """Return the counts as plain values, and the last ten commits with rows, the newest first, with their age."""
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the last ten commits with rows as plain values, the newest first, with their age."""
         now = self._clock()
+        return [{"s_ago": round(now - at, 1), **asdict(commit)} for at, commit in self._last]
+
+    def status(self) -> dict[str, Any]:
+        """Return the counts as plain values, and the ``recent`` commits."""
         return {
             "rows_received": self.rows_received,
             "bytes_received": self.bytes_received,
@@ -143,5 +147,5 @@ class PipelineFigures:
             "commits": self.commits,
             **self.freshness.status(),
             **({} if self.decoded is None else {"decoded": self.decoded._asdict()}),
-            "recent_commits": [{"s_ago": round(now - at, 1), **asdict(commit)} for at, commit in self._last],
+            "recent_commits": self.recent(),
         }

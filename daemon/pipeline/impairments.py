@@ -27,6 +27,8 @@ class Impairments:
 
     def __init__(self, pipeline: str, metrics: PipelineMetrics) -> None:
         self.logs: Sequence[Log] = ()
+        self.own: Sequence[int] | None = None
+        """The indexes of the pipeline's own logs; None: all of ``logs``."""
         self._pipeline = pipeline
         self._metrics = metrics
         self._stopped: dict[int, LogStopped] = {}
@@ -40,12 +42,26 @@ class Impairments:
     @property
     def all_stopped(self) -> bool:
         """True if no log is left to read."""
-        return len(self._stopped) == len(self.logs)
+        return len(self._stopped) == self._count
+
+    @property
+    def _count(self) -> int:
+        return len(self.logs if self.own is None else self.own)
+
+    def left(self) -> Iterator[tuple[int, Log]]:
+        """Yield the logs that are not stopped, by index."""
+        own = range(len(self.logs)) if self.own is None else tuple(self.own)
+        return ((index, self.logs[index]) for index in own if index not in self._stopped)
 
     @property
     def stopped(self) -> dict[int, LogStopped]:
         """The partitions that are stopped."""
         return {index: error for index, error in self._stopped.items() if error.reason != "recreated"}
+
+    @property
+    def unreadable(self) -> Mapping[int, str]:
+        """The partitions that cannot be read, with the reason."""
+        return self._unreadable
 
     @property
     def reasons(self) -> list[str]:
@@ -90,9 +106,9 @@ class Impairments:
     def sentences(self) -> Iterator[str]:
         """Yield what does not land, for people."""
         if stopped := len(self.stopped):
-            yield f"{stopped} of {len(self.logs)} partitions {'is' if stopped == 1 else 'are'} stopped"
+            yield f"{stopped} of {self._count} partitions {'is' if stopped == 1 else 'are'} stopped"
         if unreadable := len(self._unreadable):
-            yield f"{unreadable} of {len(self.logs)} partitions cannot be read at the moment"
+            yield f"{unreadable} of {self._count} partitions cannot be read at the moment"
 
     def status(self) -> dict[str, dict[str, str]]:
         """Return the partitions with their reasons, for the status."""

@@ -20,6 +20,7 @@ from ..runtime.metrics import PipelineMetrics, PipelineState
 from ..runtime.tasks import wait_for_set
 from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
+from ..sinks.workers import Workers
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 from .failure import PipelineFailed, drained_without_commit, failure_of
 from .figures import PipelineFigures
@@ -45,7 +46,8 @@ class Pipeline:
 
     With ``until_end`` it ends when all records that the broker held at the start are committed, ``bounded`` when those
     up to the source's ``end`` are. ``create`` allows a new dataset although the source's cursor has progress already.
-    ``max_records`` drains it after so many records.
+    ``max_records`` drains it after so many records. Of many pipelines that share a source, each has the ``workers``
+    that run the calls of its sink, and ``figures`` that outlive it.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class Pipeline:
         create: bool = False,
         drain_timeout_s: float = 30.0,
         clock: Callable[[], float] | None = None,
+        workers: Workers | None = None,
+        figures: PipelineFigures | None = None,
     ) -> None:
         self.name = name
         self.coverage = Coverage()
@@ -71,7 +75,7 @@ class Pipeline:
         self._make_source = make_source
         self._made_source: Source | None = None
         self._cluster: str | None = None
-        self._sink = SinkThread(sink, name)
+        self._sink = SinkThread(sink, name, workers)
         self._budget = budget
         self._metrics = metrics
         self._roll = Roll(policy)
@@ -80,7 +84,7 @@ class Pipeline:
         self._create = create
         self._drain_timeout_s = drain_timeout_s
         self._clock = clock or asyncio.get_running_loop().time
-        self.figures = PipelineFigures(metrics, self._clock)
+        self.figures = figures or PipelineFigures(metrics, self._clock)
         self._chunks: deque[Chunk] = deque()
         self._writing = False  # the sink has a chunk that the roll does not count yet
         self._assigned: list[Assignment] = []
@@ -262,6 +266,7 @@ class Pipeline:
             await self._open()
             self._made_source = self._make_source(self, self._cluster)
             self.parts.logs = self._source.logs
+            self.parts.own = getattr(self._source, "indexes", None)
             self._budget.watch(self._source.on_budget)
             self._budget.count(self._sink.unpooled_bytes)
             starting = asyncio.ensure_future(self._source.start(self.coverage))
@@ -517,8 +522,8 @@ class Pipeline:
     def _stop_refused(self, exc: LogRefusedError) -> bool:
         """Stop the logs that the sink can never write, so that the others go on; return False if there are none."""
         again = "it is stopped until the daemon is restarted, and records that are not committed stay with the broker"
-        logs = enumerate(self._source.logs)
-        refused = [(index, each) for index, each in logs if not self.has_stopped(index) and exc.concerns(each)]
+        logs = self.parts.left()
+        refused = [(index, each) for index, each in logs if exc.concerns(each)]
         for index, each in refused:
             self.on_stopped(index, LogStopped(f"{each} cannot be written: {exc}; {again}", exc.reason))
         return bool(refused)

@@ -38,7 +38,7 @@ class SinkFailures:
         self._wake = wake
         self._over = over
         self._clock = clock
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._since: float | None = None  # the first failure
         self._backoff = Backoff(first_s=FIRST_S, most_s=MOST_S)
 
@@ -48,11 +48,11 @@ class SinkFailures:
         What a sink fails for later is retried at the start, too: nothing but time shows whether it was set up wrong.
         Conflicts with other writers and a full disk never end the pipeline.
         """
-        if self._limit_s is None or isinstance(exc, Superseded | FencedError | Diverged | DiskFullError):
+        if self.limit_s is None or isinstance(exc, Superseded | FencedError | Diverged | DiskFullError):
             return False
         if self._since is None:
             self._since = self._clock()
-        return self._clock() - self._since >= self._limit_s
+        return self._clock() - self._since >= self.limit_s
 
     def void(self, exc: Superseded | SinkFailedError | Diverged, *, retried: bool = True) -> float:
         """Log why the roll is void; return the seconds to wait before the sink is opened again.

@@ -13,7 +13,6 @@ from ..runtime.logs import get_logger
 from ..sinks.thread import SinkThread
 from ..systems.reading.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed, UnorderedSource
-from .figures import PipelineFigures
 
 __all__ = ["unpublished", "watch_bounds", "watch_end"]
 
@@ -30,10 +29,18 @@ log = get_logger("pipeline")
 T = TypeVar("T")
 
 
+class _Figures(Protocol):
+    @property
+    def rows_received(self) -> int: ...
+    @property
+    def commits(self) -> int: ...
+
+
 class _Pipeline(Protocol):
     coverage: Coverage
-    figures: PipelineFigures
 
+    @property
+    def figures(self) -> _Figures: ...
     @property
     def is_draining(self) -> bool: ...
     @property

@@ -19,6 +19,7 @@ __all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 STALLING_SETTINGS = ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription")
 
+DATASET_STATES = ("idle", "starting", "running", "resting", "slow", "draining", "ended", "stopped", "failed")
 PipelineState = Literal["starting", "running", "paused", "draining", "ended", "failed"]
 ReconnectReason = Literal["unreachable", "lost", "closed_by_broker", "silent", "protocol_error", "refused", "other"]
 
@@ -162,6 +163,9 @@ class _Families:
         self.superseded = counter("fastwire_sink_superseded_rolls_total", "Rolls given up for another writer's commit.")
         self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
         self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
+        self.datasets = gauge(
+            "fastwire_pipeline_datasets", "Datasets of a pipeline that has one for each topic, by state.", "state"
+        )
         self.state = gauge("fastwire_pipeline_state", "1 for the state the pipeline is in, 0 for all others.", "state")
         self.health = gauge("fastwire_pipeline_health", "1 for the health of the pipeline, 0 for all others.", "health")
 
@@ -237,6 +241,7 @@ class PipelineMetrics:
         self._stopped = {reason: families.stopped.labels(pipeline, reason) for reason in get_args(StopReason)}
         self._unreadable = families.unreadable.labels(pipeline)
         self._healths = {health: families.health.labels(pipeline, health) for health in Health}
+        self._datasets = families.datasets
         self._states = {state: families.state.labels(pipeline, state) for state in get_args(PipelineState)}
         self.state("starting")
 
@@ -327,6 +332,11 @@ class PipelineMetrics:
         """Set the size of the open roll: its rows, and its bytes on disk."""
         self._roll_rows.set(rows)
         self._roll_bytes.set(file_bytes)
+
+    def datasets(self, states: Mapping[str, int]) -> None:
+        """Set the number of datasets of a pipeline that has one for each topic, by state."""
+        for state in DATASET_STATES:
+            self._datasets.labels(self._pipeline, state).set(states.get(state, 0))
 
     def committed(self, seconds: float, rows: int, files: int, file_bytes: int) -> None:
         """Count a commit that is durable and whose files are visible."""

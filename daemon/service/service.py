@@ -10,10 +10,10 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import uvloop
 
@@ -43,6 +43,10 @@ from .reload import CHECKS_S, Refusals, has_landed, lost_datasets
 from .systemd import Notifier
 from .totals import Totals
 from .watch import call_on_change
+
+if TYPE_CHECKING:
+    from ..pipeline.fanout.fanout import FanOut
+    from ..pipeline.fanout.places import Places
 
 __all__ = ["Service", "run_service"]
 
@@ -89,7 +93,7 @@ def _allow_open_files() -> None:
 class _Running:
     """A running pipeline with its configuration and its task."""
 
-    def __init__(self, pipeline: Pipeline, config: PipelineConfig, task: "asyncio.Task[None]") -> None:
+    def __init__(self, pipeline: "Pipeline | FanOut", config: PipelineConfig, task: "asyncio.Task[None]") -> None:
         self.pipeline = pipeline
         self.config = config
         self.task = task
@@ -162,7 +166,7 @@ class Service:
         self._metrics.budget_used_by(lambda: self._budget.used)
         self._notifier = Notifier()
         self._running: dict[str, _Running] = {}
-        self._ended: dict[str, Pipeline] = {}
+        self._ended: dict[str, Pipeline | FanOut] = {}
         self._exit_codes: dict[str, int] = {}  # of failed pipelines that no reload has started again
         self._signals = 0  # to stop
         self._reloading: asyncio.Task[None] | None = None
@@ -184,7 +188,7 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """See ``StatusProvider.status``."""
-        pipelines: dict[str, _Running | Pipeline] = {**self._running, **self._ended}
+        pipelines: dict[str, _Running | Pipeline | FanOut] = {**self._running, **self._ended}
         health = self.health()
         return {
             "version": __version__,
@@ -260,8 +264,11 @@ class Service:
             )
         return names
 
-    def _sink(self, config: PipelineConfig, shares: int) -> Sink:
-        """Make the sink of a pipeline, one of ``shares`` in this process. Raises ConfigError."""
+    def _sink(self, config: PipelineConfig, shares: int) -> "Sink | Places":
+        """Make the sink of a pipeline, one of ``shares`` in this process, or what makes those of its topics.
+
+        Raises ConfigError.
+        """
         memory = self._config.daemon.memory // max(1, shares)
         use_one_blas_thread()
         if config.sink.is_dataset or config.sink.is_database:
@@ -270,20 +277,27 @@ class Service:
             from ..pipeline.topicsink import topic_sink  # loads pyarrow
 
             return topic_sink(config)
+        if config.sink.by_topic:
+            from ..pipeline.fanout.places import Places  # loads pyarrow
+
+            return Places(config, lambda own: build_sink(own, memory=memory, topics=topic_schemas(config), many=True))
         return build_sink(config, memory=memory, topics=topic_schemas(config))
 
-    def _start(self, name: str, config: PipelineConfig, sink: Sink) -> None:
+    def _start(self, name: str, config: PipelineConfig, sink: "Sink | Places") -> None:
         metrics = self._metrics.pipeline(name)
+        columns: frozenset[str] | None = getattr(
+            sink if config.sink.by_topic else logged(cast(Sink, sink)), "needed_columns", None
+        )
+        source = source_factory(config.source, self._pool, metrics, columns=columns, max_records=self._max_records)
+        make: Callable[..., Any] = Pipeline
+        if config.sink.by_topic:
+            from ..pipeline.fanout import fanout  # loads pyarrow
+
+            make = fanout.FanOut
         roll = config.sink.roll
-        pipeline = Pipeline(
+        pipeline = make(
             name,
-            source_factory(
-                config.source,
-                self._pool,
-                metrics,
-                columns=None if (with_log := logged(sink)) is None else with_log.needed_columns,
-                max_records=self._max_records,
-            ),
+            source,
             sink,
             self._budget,
             metrics,
@@ -419,7 +433,7 @@ class Service:
 
     def _admitted(
         self, config: Config, names: Sequence[str], shares: int, running: Mapping[str, PipelineConfig]
-    ) -> dict[str, Sink]:
+    ) -> "dict[str, Sink | Places]":
         """Check the pipelines ``names`` of a configuration that is reloaded, and return their sinks, not opened yet.
 
         ``running`` are the pipelines that have landed records. Raises FastwireError.
@@ -480,7 +494,7 @@ class Service:
             progress.close()
 
     def _facts(self) -> ProgressFacts:
-        pipelines: list[Pipeline] = [*(r.pipeline for r in self._running.values()), *self._ended.values()]
+        pipelines: list[Pipeline | FanOut] = [*(r.pipeline for r in self._running.values()), *self._ended.values()]
         return ProgressFacts(
             rows=sum(p.figures.rows_received for p in pipelines),
             payload_bytes=sum(p.figures.bytes_received for p in pipelines),
@@ -491,7 +505,7 @@ class Service:
         )
 
 
-def _tell_end(name: str, pipeline: Pipeline) -> None:
+def _tell_end(name: str, pipeline: "Pipeline | FanOut") -> None:
     """Log the totals of a pipeline that has ended: as a sentence on a terminal, else as fields.
 
     The CPU time is that of the process, so it is meaningful only if the process runs one pipeline.

@@ -30,7 +30,7 @@ from ..dataset.tableformat import EMPTY_TEXTS
 from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from ..encoders.gather import Gatherer, Piece, by_values, memory_of
-from ..encoders.worker import EncoderThread
+from ..encoders.worker import CallerEncoder, EncoderThread
 from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
 from .base import Decoded
@@ -70,7 +70,8 @@ class DatasetSink:
     exception the roll is void and ``open`` must follow. Only properties and :meth:`interrupt` are for other threads.
 
     ``gather_bytes`` bounds the memory of rows that are not written yet, over all files. ``medium`` and ``reached`` are
-    those of ``DatasetWriter``. With a ``decoder`` the files have its columns.
+    those of ``DatasetWriter``. With a ``decoder`` the files have its columns. One of ``many`` sinks has no threads: it
+    encodes in its calls, and keeps rows in memory until they are worth an open file.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class DatasetSink:
         decoder: "ValueDecoder | TransformedValues | None" = None,
         medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
+        many: bool = False,
     ) -> None:
         self._options = options
+        self._many = many
         self._by_log = options.split != "none"
         self._in_table = bool(options.table)
         self._stop = threading.Event()
@@ -108,6 +111,7 @@ class DatasetSink:
             by_time=None if unit == "none" else cast(Literal["day", "hour"], unit),
             time=time or f"{prefix}timestamp",
             levels=options.levels,
+            patient=many,
         )
         self._writers = writers
         self._encoder = encoder
@@ -121,14 +125,14 @@ class DatasetSink:
             decoded=decoder is not None,
             row_group_rows=row_group_rows,
             row_group_bytes=min(row_group_bytes, self._encoder_bytes),
-            buffer_bytes=_SMALL_BUFFER if self._by_folder else _LARGE_BUFFER,
+            buffer_bytes=_SMALL_BUFFER if self._by_folder or many else _LARGE_BUFFER,
         )
         state_bytes: Callable[[EncoderOptions], int] = getattr(encoder, "state_bytes", lambda options: 0)
         self._file_bytes = self._encoder_options.buffer_bytes + _FILE_BYTES + state_bytes(self._encoder_options)
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         # As many again may be finished and not yet closed; brokers have connections, too.
         self._most_open = _MOST_OPEN if allowed < 0 else max(1, min(_MOST_OPEN, allowed // 4 // writers))
-        self._threads: list[EncoderThread[StagedFile]] = []
+        self._threads: list[EncoderThread[StagedFile]] = []  # of ``many`` sinks without a thread
         self._failure: BaseException | None = None  # the first one of a thread in this roll
         self._failure_guard = threading.Lock()
         self._turn = 0
@@ -343,7 +347,8 @@ class DatasetSink:
             _log.info("the table takes files again, and has all that has landed")
 
     def _new_thread(self, number: int) -> EncoderThread[StagedFile]:
-        return EncoderThread(
+        encoder: type[EncoderThread[StagedFile]] = CallerEncoder if self._many else EncoderThread
+        return encoder(
             f"encoder-{number}",
             self._encoder,
             self._encoder_options,
@@ -384,7 +389,7 @@ class DatasetSink:
         self._schema = schema
 
     def _write_rows(self, chunk: Chunk) -> None:
-        held_bytes = chunk.nbytes
+        held_bytes, apart = chunk.nbytes, chunk.apart
         logged = self._by_log or self._decoder is not None
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()] if logged else []
         batch = pa.record_batch(chunk)
@@ -392,7 +397,7 @@ class DatasetSink:
         chunk.release()
         self._raw_bytes += batch.get_total_buffer_size()
         if self._decoder is None:
-            self._add(batch, held_bytes, runs)
+            self._add(batch, held_bytes, runs, apart=apart)
             return
         for rows in self._decoder.decode(batch, runs, self._pause):
             if rows.dead_letters:
@@ -404,7 +409,7 @@ class DatasetSink:
                 continue
             self._change_columns(rows.batch.schema)
             held = rows.nbytes if rows.apart else held_bytes + rows.nbytes
-            self._add(rows.batch, held, rows.runs, apart=rows.apart)
+            self._add(rows.batch, held, rows.runs, apart=apart or rows.apart)
 
     def _add(
         self, batch: pa.RecordBatch, held_bytes: int, runs: Sequence[tuple[Log, int, int]], *, apart: bool = False

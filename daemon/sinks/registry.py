@@ -44,10 +44,12 @@ __all__ = ["build_sink", "dataset_options", "load_encoder", "value_decoder"]
 _GATHER_SHARE = 4
 
 
-def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | None" = None) -> Sink:
+def build_sink(
+    config: PipelineConfig, *, memory: int, topics: "TopicSchemas | None" = None, many: bool = False
+) -> Sink:
     """Make the sink of a pipeline that may use ``memory`` bytes; it is not opened yet.
 
-    ``topics`` are the schemas of the brokers, if values are decoded by them.
+    ``topics`` are the schemas of the brokers, if values are decoded by them. ``many``: see ``DatasetSink``.
 
     A plug-in is an entry point of the group ``fastwire.sinks``: a callable that returns a ``Sink``. It is called with
     the keys of its table in the configuration except fastwire's own (``type``, ``columns``, ``roll``, ``writers``);
@@ -59,7 +61,7 @@ def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | N
     if sink.type == "discard":
         return DiscardSink()
     if sink.is_dataset:
-        return _dataset_sink(config, memory, topics)
+        return _dataset_sink(config, memory, topics, many=many)
     if sink.is_database:
         return _database_sink(config, memory, topics)
     return _plugin_sink(sink)
@@ -332,7 +334,7 @@ def _query_of(
         raise ConfigError([Problem("", key, str(exc))]) from None
 
 
-def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:
+def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | None", *, many: bool) -> Sink:
     from ..dataset.place import bucket_of
     from .dataset import DatasetSink
 
@@ -346,7 +348,8 @@ def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | N
         compression=sink.compression,
         decoder=decoder,
         medium=bucket_of(sink),
-        writers=sink.writers,
+        writers=1 if many else sink.writers,
+        many=many,
         gather_bytes=memory // _GATHER_SHARE,
     )
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from queue import SimpleQueue
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from fastwire.columns.chunk import Chunk
 from ..dataset.deadletters.sums import DeadLetterSums
 from ..runtime.outside import TOLD_AFTER_S, waiting
 from .base import Decoded, LoggedSink, Sink, logged
+from .workers import Calls, OwnThread, Workers
 
 __all__ = ["SinkThread"]
 
@@ -21,13 +22,15 @@ PUBLISH_AGAIN_S = 60.0  # a table that takes no files is tried again, also witho
 PUBLISHING_S = 1.0  # and a catalog that has not answered yet is looked at
 
 _T = TypeVar("_T")
-_Job = tuple[Callable[..., Any], tuple[object, ...], "asyncio.Future[Any]"]
 
 
 class SinkThread:
-    """Runs the blocking calls of one sink, one at a time, on its own thread. Created on the loop's thread."""
+    """Runs the blocking calls of one sink, one at a time, on its own thread. Created on the loop's thread.
 
-    def __init__(self, sink: Sink, name: str) -> None:
+    With ``workers`` the calls run on one of these, which serve many sinks.
+    """
+
+    def __init__(self, sink: Sink, name: str, workers: Workers | None = None) -> None:
         self.sink = sink
         # Tested once: a check against a protocol costs more than the decoding of a chunk.
         self.logged: LoggedSink | None = logged(sink)
@@ -40,12 +43,10 @@ class SinkThread:
         # Two thread switches per chunk cost more than a sink that only counts.
         self._quick = bool(getattr(sink, "quick", False))
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._tell = self._loop.call_soon_threadsafe
+        self._ident: int | None = None  # the number of the thread that has begun the last call
         # A standard library executor does the same, but costs as much as the decoding of a thousand records.
-        self._thread = threading.Thread(
-            target=self._work, args=(self._jobs, self._loop.call_soon_threadsafe), name=f"sink-{name}", daemon=True
-        )
-        self._thread.start()
+        self._calls: Calls = OwnThread(f"sink-{name}") if workers is None else workers.calls()
 
     async def write(self, chunk: Chunk) -> None:
         """Write ``chunk`` to the sink: on its thread, or at once on this thread if the sink is quick."""
@@ -60,7 +61,7 @@ class SinkThread:
         """Run ``call`` on the thread, after all earlier calls, and return its result. Raises its exception."""
         done: asyncio.Future[_T] = self._loop.create_future()
         self.busy_since = self._loop.time()
-        self._jobs.put((call, args, done))
+        self._calls.put(partial(self._perform, [call, args, done]))
         try:
             return await done
         finally:
@@ -170,7 +171,7 @@ class SinkThread:
 
     @property
     def _threads(self) -> Iterable[int | None]:
-        return (self._thread.ident, *getattr(self.sink, "threads", ()))
+        return (self._ident, *getattr(self.sink, "threads", ()))
 
     @property
     def stage_ns(self) -> Mapping[str, int]:
@@ -185,24 +186,24 @@ class SinkThread:
 
     def shutdown(self) -> None:
         """End the thread after the calls already made; no call may follow."""
-        self._jobs.put(None)
+        self._calls.end()
 
-    def _work(self, jobs: "SimpleQueue[_Job | None]", tell: Callable[..., object]) -> None:
-        while (job := jobs.get()) is not None:
-            call, args, done = job
-            began = perf_counter_ns()
-            try:
-                told: tuple[Any, ...] = (_succeed, done, call(*args))
-            except BaseException as exc:
-                told = (_fail, done, exc)
-            self.busy_ns += perf_counter_ns() - began
-            # No reference may last until the next call: the argument keeps a chunk in memory.
-            del job, call, args, done
-            try:
-                tell(*told)
-            except RuntimeError:
-                return  # the loop is closed: no coroutine waits any more
-            del told
+    def _perform(self, job: list[Any]) -> None:
+        # No reference may last until the next call: the argument keeps a chunk in memory.
+        call, args, done = job
+        job.clear()
+        self._ident = threading.get_ident()
+        began = perf_counter_ns()
+        try:
+            told: tuple[Any, ...] = (_succeed, done, call(*args))
+        except BaseException as exc:
+            told = (_fail, done, exc)
+        self.busy_ns += perf_counter_ns() - began
+        del call, args, done
+        try:
+            self._tell(*told)
+        except RuntimeError:
+            pass  # the loop is closed: no coroutine waits any more
 
 
 def _succeed(done: "asyncio.Future[Any]", result: object) -> None:

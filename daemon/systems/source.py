@@ -41,6 +41,7 @@ __all__ = [
     "First",
     "Level",
     "LogStopped",
+    "ShareableSource",
     "Source",
     "SourceEvents",
     "SourceFailed",
@@ -152,7 +153,11 @@ class SourceEvents(Protocol):
 
 
 class Source(Protocol):
-    """Reads the logs of one pipeline from one cluster."""
+    """Reads the logs of one pipeline from one cluster.
+
+    A source that several pipelines share has an attribute ``indexes`` for each of them: a sequence of the indexes of
+    the pipeline's own logs.
+    """
 
     system: str
     logs: list[Log]
@@ -252,6 +257,25 @@ class Source(Protocol):
 
         Takes at most about ``timeout`` seconds. Chunks that were not passed on are dropped: drain before.
         """
+
+
+class ShareableSource(Source, Protocol):
+    """A source that several pipelines may share, each with logs of its own.
+
+    Their calls of ``resolve`` overlap, and the Coverage that is passed is one object, which grows in place.
+    """
+
+    def landed(self, coverage: Coverage, indexes: Collection[int] | None = None) -> None:
+        """See ``Source.landed``; nothing has changed since the last call but the logs ``indexes`` (None: any)."""
+
+    def void(self, indexes: Collection[int] | None = None) -> None:
+        """See ``Source.void``; with ``indexes`` for these logs only.
+
+        Records of theirs that were received before arrive during such a call, with those of other logs.
+        """
+
+    shared: bool
+    """True. It tells such a source from others at run time."""
 
 
 class UnorderedSource(Source, Protocol):

@@ -47,6 +47,8 @@ cdef class Chunk:
     cdef list _marked            # spans given as objects
     cdef readonly list dead_letters
     cdef Charge _dead_letter_charge  # of their payloads; None without any
+    cdef list _charges           # the same for a part of chunks: those of the chunks
+    cdef object _carried         # rows that are not in ``columns``
     cdef readonly int64_t rows
     cdef readonly int64_t payload_bytes
     cdef readonly int64_t nbytes

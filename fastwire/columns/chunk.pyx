@@ -121,6 +121,8 @@ cdef class Chunk:
 
     def __arrow_c_schema__(self):
         """Return an ``arrow_schema`` capsule."""
+        if self._carried is not None:
+            return self._carried.__arrow_c_schema__()
         return export_schema(&self.columns)
 
     def __arrow_c_array__(self, requested_schema=None):
@@ -129,9 +131,27 @@ cdef class Chunk:
         ``requested_schema`` is ignored, as the interface allows: consumers cast. A chunk without rows gives all columns
         without rows. Raises ValueError after ``release`` of rows.
         """
+        if self._carried is not None:
+            return self._carried.__arrow_c_array__(requested_schema)
         if self.rows and self.columns.memory is NULL:
             raise ValueError("the chunk was released")
         return export_schema(&self.columns), export_array(&self.columns, len(self._topics))
+
+    def carry(self, batch, int64_t payload_bytes, int64_t nbytes):
+        """Give a part of split chunks its rows: ``batch``, an Arrow record batch of its own ``nbytes`` of memory.
+
+        They are released like those of any chunk. Raises ValueError if they are not as many as the part has.
+        """
+        if batch.num_rows != self.rows or self.columns.memory is not NULL:
+            raise ValueError(f"{batch.num_rows} rows for a part of {self.rows}")
+        self._carried = batch
+        self.payload_bytes = payload_bytes
+        self.nbytes = nbytes
+
+    @property
+    def apart(self):
+        """True if the memory of the rows is not that of the pool."""
+        return self._carried is not None
 
     @property
     def unfit_times(self):
@@ -177,6 +197,7 @@ cdef class Chunk:
     def release(self):
         """Release the columns; Arrow consumers keep their references. The spans stay. Repeated calls are allowed."""
         columns_drop(&self.columns)
+        self._carried = None
         self.nbytes = 0
 
 

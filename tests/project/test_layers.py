@@ -92,6 +92,7 @@ ONLY_IN = {
         "sinks.valuedecoder",
         "sinks.transform",
         "pipeline.topicsink",
+        "pipeline.fanout.dealing",
         "pipeline.topicrows",
         "config.rowwise",  # a query is bound to columns, also by `check`
         "config.sqlprocess",

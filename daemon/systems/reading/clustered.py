@@ -52,6 +52,8 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     """Tries again what may be served later, for ever: as a pipeline, and not a command that ends."""
     confirms = True
     """See ``Source.confirms``."""
+    shared = True
+    """See ``Source``."""
     cluster: C
     _stats: Lag
 
@@ -101,6 +103,22 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     @abstractmethod
     async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         """Resolve one assignment: see ``Source.resolve``."""
+
+    def _chosen(self, indexes: Collection[int] | None) -> Sequence[P]:
+        """Return the partitions ``indexes``, all of them for None."""
+        return self.partitions if indexes is None else [self.partitions[index] for index in indexes]
+
+    def _cut_off(self, indexes: Collection[int] | None) -> Sequence[P]:
+        """Return the partitions ``indexes``, whose received records are void; no open chunk has any of them any more.
+
+        Chunks are dropped if all partitions are meant, and passed on if records of others are in them.
+        """
+        for link in tuple(self.cluster.links.values()):
+            if indexes is None:
+                link.drop_chunk()
+            else:
+                link.hand_on()
+        return self._chosen(indexes)
 
     def resume(self) -> None:
         """See ``Source.resume``."""

@@ -208,15 +208,13 @@ class PullSource(ClusteredSource[C, L, P]):
     def _granted(self, partitions: Sequence[P]) -> None:
         """Note that ``partitions`` are read from now on."""
 
-    def landed(self, coverage: Coverage) -> None:
+    def landed(self, coverage: Coverage, indexes: Collection[int] | None = None) -> None:
         """See ``Source.landed``."""
         self._know(coverage)
 
-    def void(self) -> None:
+    def void(self, indexes: Collection[int] | None = None) -> None:
         """See ``Source.void``."""
-        for link in tuple(self.cluster.links.values()):
-            link.drop_chunk()
-        for partition in self.partitions:
+        for partition in self._cut_off(indexes):
             if partition.granted:
                 self._detach(partition)
                 self._offers.add(partition.offer())

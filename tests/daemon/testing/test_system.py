@@ -131,7 +131,7 @@ class AcksOnReceipt(PulsarSource):
 
 
 class NeverConfirms(KafkaSource):
-    def landed(self, coverage: Coverage) -> None:
+    def landed(self, coverage: Coverage, indexes: object = None) -> None:
         pass
 
 

@@ -130,12 +130,12 @@ class Group:
                     self._unchecked[partition] = partition.landed or at
                 self._wake.set()
 
-    def void(self) -> None:
-        """Note that records that have not landed are discarded."""
+    def void(self, partitions: Iterable[Partition]) -> None:
+        """Note that records of ``partitions`` that have not landed are discarded."""
 
-    def landed(self, coverage: Coverage) -> None:
-        """Note that ``coverage`` has landed."""
-        for partition in self._reader.partitions:
+    def landed(self, coverage: Coverage, partitions: Iterable[Partition]) -> None:
+        """Note that ``coverage`` has landed, which has changed for no other ones than ``partitions``."""
+        for partition in partitions:
             deleted = partition.stage in (Stage.REPLACED, Stage.GONE)
             if not partition.was_granted or deleted or not self._commits(partition):
                 continue
@@ -278,10 +278,10 @@ class Alone:
     def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
         """Do nothing: no offsets are committed."""
 
-    def landed(self, coverage: Coverage) -> None:
+    def landed(self, coverage: Coverage, partitions: Iterable[Partition]) -> None:
         """Do nothing: no offsets are committed."""
 
-    def void(self) -> None:
+    def void(self, partitions: Iterable[Partition]) -> None:
         """Do nothing: no offsets are committed."""
 
     async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:

@@ -309,10 +309,10 @@ class GroupMember(Group):
             self._releasing.pop(partition, None)
         self._wake.set()
 
-    def landed(self, coverage: Coverage) -> None:
-        """Note that ``coverage`` has landed."""
+    def landed(self, coverage: Coverage, partitions: Iterable[Partition]) -> None:
+        """Note that ``coverage`` has landed, which has changed for no other ones than ``partitions``."""
         self._coverage = coverage
-        super().landed(coverage)
+        super().landed(coverage, partitions)
         self._releasing = {one: at for one, at in self._releasing.items() if one.position(coverage).a < at}
         self._wake.set()
 
@@ -321,9 +321,10 @@ class GroupMember(Group):
         self._coverage = coverage
         super().granted(partitions, coverage)
 
-    def void(self) -> None:
-        """Note that records of partitions being released cannot land any more."""
-        self._releasing = {}
+    def void(self, partitions: Iterable[Partition]) -> None:
+        """Note that records of ``partitions`` that are being released cannot land any more."""
+        for partition in partitions:
+            self._releasing.pop(partition, None)
         self._wake.set()
 
     async def leave(self) -> None:

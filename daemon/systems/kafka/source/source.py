@@ -107,15 +107,15 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
     def _granted(self, partitions: Sequence[Partition]) -> None:
         self._group.granted(partitions, self._coverage)
 
-    def landed(self, coverage: Coverage) -> None:
+    def landed(self, coverage: Coverage, indexes: Collection[int] | None = None) -> None:
         """See ``Source.landed``."""
-        super().landed(coverage)
-        self._group.landed(coverage)
+        super().landed(coverage, indexes)
+        self._group.landed(coverage, self._chosen(indexes))
 
-    def void(self) -> None:
+    def void(self, indexes: Collection[int] | None = None) -> None:
         """See ``Source.void``."""
-        self._group.void()
-        super().void()
+        self._group.void(self._chosen(indexes))
+        super().void(indexes)
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``."""

@@ -9,7 +9,6 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
 from fastwire.pulsar.names.topic import ServiceUrl, Topic, parse_topic
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.protocol.connection import State
 from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.protocol.request import SubscribeRequest
 from fastwire.pulsar.reading.slot import SlotTable
@@ -122,10 +121,10 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         for link in links:
             link.flush()
 
-    def landed(self, coverage: Coverage) -> None:
+    def landed(self, coverage: Coverage, indexes: Collection[int] | None = None) -> None:
         """See ``Source.landed``."""
         self._coverage = coverage
-        for partition in self.partitions:
+        for partition in self._chosen(indexes):
             if not partition.was_granted or partition.over:
                 continue
             try:
@@ -136,12 +135,9 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             self._note_acks(partition)
             self._watch.landed(partition, coverage)
 
-    def void(self) -> None:
+    def void(self, indexes: Collection[int] | None = None) -> None:
         """See ``Source.void``."""
-        for link in tuple(self.cluster.links.values()):
-            if link.connection.state is not State.NEW:
-                link.drop_chunk()
-        for partition in self.partitions:
+        for partition in self._cut_off(indexes):
             partition.void()
 
     def landed_up_to(self, partition: Partition) -> Position:

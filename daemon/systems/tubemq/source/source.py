@@ -209,18 +209,16 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 self.slots.attach(partition.index, at, partition.session, witness)
         self._ask_on()
 
-    def landed(self, coverage: Coverage) -> None:
+    def landed(self, coverage: Coverage, indexes: Collection[int] | None = None) -> None:
         """See ``Source.landed``."""
         self._coverage = coverage
         self._changed.set()
-        for partition in self.partitions:
+        for partition in self._chosen(indexes):
             self._commits.soon(partition)
 
-    def void(self) -> None:
+    def void(self, indexes: Collection[int] | None = None) -> None:
         """See ``Source.void``."""
-        for link in tuple(self.cluster.links.values()):
-            link.drop_chunk()
-        for partition in self.partitions:
+        for partition in self._cut_off(indexes):
             if partition.granted:
                 self.slots.detach(partition.index)
                 self._offers.add(partition.offer())

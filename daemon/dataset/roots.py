@@ -1,0 +1,96 @@
+"""The datasets of a sink that has one for each topic: which exist, and what has landed in each. Nothing is written."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from fastwire.position import Coverage
+
+from ..config import SinkConfig
+from ..config.store import StoreUrl, parse_dataset_path
+from ..config.topicplaces import TOPIC, place_pattern
+from ..runtime.errors import DatasetDamagedError
+from .description import DESCRIPTION, Description, read_description
+from .log.chain import entries_behind
+from .log.checkpoint import Checkpoint, newest_checkpoint
+from .log.entry import LogEntry, entry_name
+from .place import bucket_of, storage_at
+from .storage.base import Storage
+
+__all__ = ["Standing", "landed_in", "standing_of", "standings"]
+
+_AT_ONCE = 16  # datasets that are read at a time: most of it is waiting
+_READ_AHEAD = 64  # log entries
+
+
+class Standing(NamedTuple):
+    """A dataset that exists. ``error`` says why it cannot be read; then the other facts are those known so far."""
+
+    name: str
+    place: str
+    description: Description | None
+    landed: Checkpoint
+    error: str = ""
+
+
+def landed_in(storage: Storage) -> Checkpoint:
+    """Return the sum of the log of a dataset, read to its end as it is now. Raises OSError, FastwireError."""
+    state = newest_checkpoint(storage)
+    while entries := entries_behind(storage, state.number, _READ_AHEAD):
+        for data in entries:
+            name = storage.path(entry_name(state.number + 1))
+            try:
+                state.fold(LogEntry.decode(data, name))
+            except ValueError as exc:
+                raise DatasetDamagedError(f"{name} does not fit the log: {exc}") from exc
+    return state
+
+
+def standing_of(sink: SinkConfig, name: str) -> Standing | None:
+    """Return the dataset of that name, None if there is none. ``sink`` is the one of all topics."""
+    place = str(sink.path).replace(TOPIC, name)
+    own = sink.model_copy(update={"path": parse_dataset_path(place)})
+    description, landed = None, Checkpoint()
+    try:
+        storage = storage_at(place, bucket_of(own), patient=False)
+        data = storage.read(DESCRIPTION)
+        if data is None:
+            return None
+        description = read_description(data, storage.root)
+        landed = landed_in(storage)
+    except Exception as exc:
+        return Standing(name, place, description, landed, str(exc))
+    return Standing(name, place, description, landed)
+
+
+def standings(sink: SinkConfig) -> list[Standing]:
+    """Return all datasets of ``sink``, by name. Raises OSError, FastwireError if they cannot be listed."""
+    text = str(sink.path)
+    before = text[: text.index(TOPIC)]
+    base = before.rpartition("/")[0]
+    level = place_pattern(text[len(base) + 1 :].partition("/")[0])
+    found = [match[1] for name in _names(sink, base) if (match := level.fullmatch(name))]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        read: Callable[[str], Standing | None] = lambda name: standing_of(sink, name)  # noqa: E731
+        return [each for each in pool.map(read, sorted(found)) if each is not None]
+
+
+def _names(sink: SinkConfig, base: str) -> list[str]:
+    if isinstance(sink.path, StoreUrl):
+        bucket = bucket_of(sink.model_copy(update={"path": StoreUrl(base)}))
+        assert bucket is not None
+        return bucket.names("")
+    try:
+        return os.listdir(Path(base or "/") if sink.path is not None and sink.path.is_absolute() else Path(base or "."))
+    except FileNotFoundError:
+        return []
+
+
+def coverage_of(found: list[Standing]) -> Coverage:
+    """Return what has landed in all of these datasets."""
+    together = Coverage()
+    for standing in found:
+        together.update(standing.landed.coverage)
+    return together

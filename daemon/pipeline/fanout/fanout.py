@@ -1,0 +1,633 @@
+"""A pipeline with a dataset for each topic.
+
+One source reads all topics. Each dataset has a pipeline of its own, so that each step of the protocol holds for it by
+itself: what goes wrong with one dataset stops its logs and no others. The calls of all sinks run on a few threads.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
+from fastwire.position import Coverage, Position
+
+from ...net.backoff import Backoff
+from ...runtime.budget import Budget, Level
+from ...runtime.errors import DatasetMismatchError
+from ...runtime.health import HUNG_AFTER_S, Health, health_of
+from ...runtime.logs import get_logger, of_pipeline
+from ...runtime.metrics import PipelineMetrics, PipelineState
+from ...runtime.tasks import in_thread, wait_for_set
+from ...sinks.workers import Workers
+from ...systems.source import Assignment, LogStopped, ShareableSource, Source, SourceEvents, SourceFailed
+from ..failure import PipelineFailed, failure_of
+from ..figures import PipelineFigures
+from ..freshness import Freshness
+from ..roll import RollPolicy
+from ..stages import stage_figures
+from ..until_end import watch_bounds, watch_end
+from .dealing import Dealer
+from .landing import Landing, LandingBudget, LandingMetrics, LandingPipeline, SharedSource
+from .landings import TOLD, Landings, Running
+from .places import Found, Places
+from .totals import Totals
+
+__all__ = ["FanOut"]
+
+LOOK_S = 0.25
+WORKERS = 8
+SLOW_S = 2.0  # a call of a sink takes longer: while its chunks wait, its partitions are paused
+REST_S = 5.0  # between two looks for sinks that have nothing to do
+MOST_OPEN = 512  # sinks with open files
+QUEUE_SHARE = 8  # of the memory budget: chunks that wait for sinks
+DEAL_SHARE = 32  # of it: chunks that are gathered to be dealt
+HOLD_SHARE = 3  # of it: rows in sinks, above which the largest rolls end early
+FIND_S = 600.0  # the longest time to find and read the datasets that exist
+
+log = get_logger("pipeline")
+
+
+class FanOut:
+    """Moves the records of one source into a dataset for each topic: see ``Pipeline``, of which this is the plural.
+
+    ``places`` finds the datasets, and makes the sink of a topic.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_source: Callable[[SourceEvents, str | None], Source],
+        places: Places,
+        budget: Budget,
+        metrics: PipelineMetrics,
+        policy: RollPolicy,
+        *,
+        until_end: bool = False,
+        bounded: bool = False,
+        max_records: int | None = None,
+        create: bool = False,
+        drain_timeout_s: float = 30.0,
+    ) -> None:
+        self.name = name
+        self.coverage = Coverage()
+        """What has landed in all datasets; it grows in place."""
+        self.state: PipelineState = "starting"
+        self.error: str | None = None
+        self._make_source = make_source
+        self._made_source: ShareableSource | None = None
+        self._places = places
+        self._cluster: str | None = None
+        self._budget = budget
+        self._metrics = metrics
+        self._policy = policy
+        self._until_end = until_end
+        self._bounded = bounded
+        self._max_records = max_records
+        self._create = create
+        self._drain_timeout_s = drain_timeout_s
+        self._clock = asyncio.get_running_loop().time
+        self._workers = Workers(WORKERS, f"sinks-{name}")
+        self._landings = Landings()
+        self._known_logs = 0  # log indexes that are in ``_landings``
+        self._dealer: Dealer | None = None
+        self._queued = self._held = 0  # bytes of all landings, as last counted
+        self._full = False
+        self._received = 0
+        self._failure: BaseException | None = None
+        self._draining = False
+        self._wake = asyncio.Event()
+        self._rested_at = 0.0
+        self._waiting: str | None = None
+        self._freshness = Freshness(metrics)
+        self.figures = Totals(lambda: [each.figures for each in self._landings.values()])
+
+    # --- events of the source: see ``SourceEvents``
+
+    def on_chunk(self, chunk: Chunk) -> bool:
+        """Deal the rows of ``chunk`` to their datasets. While draining the chunk is dropped."""
+        if self._draining:
+            chunk.release()
+            return False
+        self._budget.arrived(chunk.nbytes)
+        self._received += chunk.rows
+        self._deal.add(chunk)
+        if self._max_records is not None and self._received >= self._max_records:
+            self.drain("max-records")
+        self._full = self._queued >= self._budget.limit // QUEUE_SHARE
+        return not self._full
+
+    def on_grown(self) -> None:
+        """Check the budget."""
+        self._budget.check()
+
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        """Pass assignments on to the pipelines of their topics, which are made with the first one."""
+        self._know_logs()
+        by_topic: dict[str, list[Assignment]] = {}
+        for each in assignments:
+            by_topic.setdefault(each.log.topic, []).append(each)
+        for topic, its in by_topic.items():
+            landing = self._landings[topic]
+            landing.assigned |= {each.index: each for each in its}
+            if landing.pipeline is not None:
+                landing.pipeline.on_assigned(its)
+            elif landing.error is None and not self._draining:
+                self._start(landing)
+
+    def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
+        """Have the datasets of these logs commit."""
+        self._deal.flush()
+        for landing, its in self._by_landing(indexes):
+            if landing.pipeline is not None:
+                landing.pipeline.on_revoked(its, reason)
+
+    def on_diverged(self, index: int, reason: str) -> None:
+        """Pass it on to the log's dataset."""
+        self._deal.flush()
+        if (pipeline := self._landing_of(index).pipeline) is not None:
+            pipeline.on_diverged(index, reason)
+
+    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
+        """Pass it on to the log's dataset."""
+        self._deal.flush()
+        if (pipeline := self._landing_of(index).pipeline) is not None:
+            pipeline.on_stalled(index, unacked, reason)
+
+    def on_floor(self, index: int, floor: Position) -> None:
+        """Pass it on to the log's dataset."""
+        if (pipeline := self._landing_of(index).pipeline) is not None:
+            pipeline.on_floor(index, floor)
+
+    def on_unconfirmed(self, reason: str) -> None:
+        """Commit what was received in all datasets."""
+        self.commit_soon(reason)
+
+    def on_stopped(self, index: int, error: LogStopped) -> None:
+        """Pass it on to the log's dataset, which fails when all of its logs have stopped."""
+        self._deal.flush()
+        landing = self._landing_of(index)
+        if landing.pipeline is not None:
+            landing.pipeline.on_stopped(index, error)
+        else:
+            log.error(str(error), pipeline=self.name, topic=landing.topic)
+
+    def on_failed(self, error: SourceFailed) -> None:
+        """End: all datasets commit what they have."""
+        self._fail(error)
+
+    # --- for the service: see ``Pipeline``
+
+    def drain(self, reason: str) -> None:
+        """Take no more records, commit and ack those that were taken, and let ``run`` return."""
+        if self._draining:
+            return
+        if self._dealer is not None:
+            self._dealer.flush()
+        self._draining = True
+        self._state("draining")
+        log.info("draining", pipeline=self.name, reason=reason)
+        for landing in self._landings.running():
+            landing.pipeline.drain(reason)
+        self._wake.set()
+
+    @property
+    def ready(self) -> bool:
+        """True while the broker is connected, and some dataset lands records or this instance stands by."""
+        source = self._made_source
+        if source is None or source.unreachable_since is not None:
+            return False
+        if self.state == "running":
+            return any(each.running for each in self._landings.values())
+        return self.state == "starting" and source.standing_by
+
+    @property
+    def waiting(self) -> str | None:
+        """The reason why all datasets wait, with the number of them; None if one does not wait."""
+        if self._waiting is not None:
+            return self._waiting
+        return self._landings.common(lambda pipeline: pipeline.waiting)
+
+    @property
+    def waits_for(self) -> str | None:
+        """As ``waiting``, and also what calls of sinks have taken long for."""
+        return self.waiting or self._landings.common(lambda pipeline: pipeline.waits_for)
+
+    def hung_s(self, now: float) -> float:
+        """Return the seconds that the call of some sink has taken without a known reason."""
+        return max((each.pipeline.hung_s(now) for each in self._landings.running()), default=0.0)
+
+    @property
+    def impairments(self) -> list[str]:
+        """Sentences about what does not land, although the pipeline runs."""
+        return self._landings.impairments()
+
+    @property
+    def parts(self) -> Landings:
+        """The datasets, of which some do not land while the others do."""
+        return self._landings
+
+    @property
+    def health(self) -> Health:
+        """The health of this pipeline now: degraded if some dataset does not land, or not all of it."""
+        hung = self.hung_s(self._clock()) >= HUNG_AFTER_S
+        return health_of(hung=hung, ready=self.ready or self.state == "ended", impaired=bool(self.impairments))
+
+    def look(self) -> None:
+        """Note what does not land, and log it again now and then; to be called about once a second."""
+        waiting: dict[str, dict[int, str]] = {}
+        for index, why in () if self._made_source is None else self._made_source.waiting().items():
+            waiting.setdefault(self._landing_of(index).topic, {})[index] = why
+        self._landings.look(waiting, self._metrics)
+        self._freshness.look(None if self._made_source is None else self._made_source.backlog)
+        self._metrics.health(self.health)
+
+    def stages(self) -> dict[str, Any]:
+        """Return the time by stage, of the source and of all sinks together."""
+        first = self.figures.first_row_at
+        if first is None or self._made_source is None:
+            return {}
+        spent: Counter[str] = Counter(self._made_source.stage_ns)
+        for landing in self._landings.values():
+            if landing.sink is not None:
+                spent.update(getattr(landing.sink, "stage_ns", {}))
+        return stage_figures(spent, self.figures.rows_received, self._clock() - first[0])
+
+    def status(self) -> dict[str, Any]:
+        """Return this pipeline's part of ``/status``, as plain values."""
+        return {
+            "state": self.state,
+            "health": self.health,
+            "degraded": self.impairments,
+            "exactly_once": True,
+            "error": self.error,
+            **self.figures.status(),
+            **self._freshness.status(),
+            "waiting": self.waits_for,
+            "stages": self.stages(),
+            **self._landings.status(),
+            "source": None if self._made_source is None else self._made_source.status(),
+        }
+
+    def count(self) -> None:
+        """Update the metrics of received records and of the open rolls."""
+        self._landings.count(self._metrics)
+
+    def interrupt(self) -> None:
+        """End every wait of a sink; records that are not committed stay with the broker."""
+        for landing in self._landings.running():
+            landing.pipeline.interrupt()
+
+    async def run(self) -> None:
+        """Run until drained. Raises PipelineFailed, after a commit of the records taken if that is possible."""
+        of_pipeline.set(self.name)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._find()
+            source = cast(ShareableSource, self._make_source(self, self._cluster))
+            if not getattr(source, "shared", False):
+                raise PipelineFailed(f"the sources of {source.system} cannot be shared by several datasets", 78)
+            self._made_source = source
+            self._dealer = Dealer(source.logs, self._budget.limit // DEAL_SHARE, self._deliver)
+            self._budget.watch(source.on_budget)
+            self._budget.count(self._held_bytes)
+            starting = asyncio.create_task(source.start(self.coverage))
+            tasks = [starting, asyncio.create_task(self._look_after())]
+            if self._bounded:
+                tasks.append(asyncio.create_task(watch_bounds(self, source, starting)))
+            elif self._until_end:
+                tasks.append(asyncio.create_task(watch_end(self, source, starting, self._policy.max_age_s)))
+            for task in tasks:
+                task.add_done_callback(self._background_ended)
+            await self._work()
+            self._refuse_stopped()
+            self._state("ended")
+        except Exception as exc:
+            failure = failure_of(exc)
+            self.error = str(failure or f"internal error: {type(exc).__name__}: {exc}")
+            self._state("failed")
+            if failure is None or failure is exc:
+                raise
+            raise failure from exc
+        finally:
+            for task in tasks:
+                task.cancel()
+            await self._close()
+
+    def _refuse_stopped(self) -> None:
+        """Raise PipelineFailed if datasets have stopped in a run that has an end, or all of them in any other."""
+        stopped = self._landings.halted()
+        if not stopped or not (self._until_end or self._bounded or len(stopped) == len(self._landings)):
+            return
+        whys = [f"{each.topic}: {each.error}" for each in stopped]
+        more = f"; and {len(whys) - TOLD} more" if len(whys) > TOLD else ""
+        codes = {each.exit_code for each in stopped}
+        raise PipelineFailed(
+            f"{len(whys)} of {len(self._landings)} datasets have stopped: {'; '.join(whys[:TOLD])}{more}",
+            codes.pop() if len(codes) == 1 else 1,
+        )
+
+    # --- for ``watch_end``
+
+    @property
+    def is_draining(self) -> bool:
+        """True once no more records are taken."""
+        return self._draining
+
+    @property
+    def queued(self) -> bool:
+        """True while chunks wait for a sink."""
+        if self._dealer is not None:
+            self._dealer.flush()
+        return any(each.pipeline.queued for each in self._landings.running())
+
+    @property
+    def holds_records(self) -> bool:
+        """True while received records are not committed."""
+        return any(each.pipeline.holds_records for each in self._landings.running())
+
+    @property
+    def assigning(self) -> bool:
+        """True while assigned logs of a dataset that lands have no committed first position."""
+        return any(each.pipeline.assigning for each in self._landings.running())
+
+    def has_stopped(self, index: int) -> bool:
+        """Return True if the log of this index, or its dataset, has stopped."""
+        landing = self._landing_of(index)
+        return landing.error is not None or (landing.pipeline is not None and landing.pipeline.has_stopped(index))
+
+    def commit_soon(self, reason: str) -> None:
+        """Request commits of the records taken so far."""
+        if self._dealer is not None:
+            self._dealer.flush()
+        for landing in self._landings.running():
+            landing.pipeline.commit_soon(reason)
+
+    def refresh_soon(self) -> None:
+        """Request that Coverage is read again: other instances may land into these datasets."""
+        for landing in self._landings.running():
+            landing.pipeline.refresh_soon()
+
+    # --- for the pipelines of datasets: see ``landing.Shared``
+
+    @property
+    def source(self) -> ShareableSource:
+        """The source of all topics."""
+        assert self._made_source is not None, "datasets are opened for logs of the source"
+        return self._made_source
+
+    def landed(self, landing: Landing, coverage: Coverage) -> None:
+        """Acknowledge what has landed in one dataset."""
+        landing.slow = False
+        self.coverage.update(coverage)
+        self.source.landed(self.coverage, landing.indexes)
+
+    def let_go(self, landing: Landing) -> None:
+        """Have the logs of a dataset assigned again; until then no records of theirs arrive."""
+        if not self._draining:
+            self.source.void(landing.indexes)
+            self._deal.flush()
+
+    def resume(self) -> None:
+        """Read again, if chunks leave room for more."""
+        if self._full and self._queued < self._budget.limit // QUEUE_SHARE:
+            self._full = False
+            self.source.resume()
+
+    def check(self) -> Level:
+        """Check the budget."""
+        return self._budget.check()
+
+    def count_landing(self, landing: Landing) -> None:
+        """Bring the part of one dataset in the sums up to date."""
+        queued, held = landing.counted
+        pipeline = landing.pipeline
+        landing.counted = (0, 0) if pipeline is None else (pipeline.queued_bytes, pipeline.held_bytes)
+        self._queued += landing.counted[0] - queued
+        self._held += landing.counted[1] - held
+
+    def _held_bytes(self) -> int:
+        return self._held
+
+    # --- datasets
+
+    async def _find(self) -> None:
+        """Find the datasets that exist, and what has landed in them; an error that may pass is tried again."""
+        backoff = Backoff()
+        while True:
+            try:
+                found = await in_thread(self._places.find, FIND_S, "the datasets of all topics")
+                break
+            except (FastwireError, OSError, TimeoutError) as exc:
+                if self._draining or self._until_end:
+                    raise PipelineFailed(f"the datasets cannot be listed: {exc}") from exc
+                self._waiting = f"the datasets cannot be listed: {exc}"
+                delay = backoff.failed(log, "the datasets cannot be listed, trying again", exc, warn=True)
+            await wait_for_set(self._wake, delay)
+            self._wake.clear()
+        self._waiting = None
+        self._take_found(found)
+
+    def _take_found(self, found: Found) -> None:
+        self._cluster = found.cluster
+        self.coverage.update(found.coverage)
+        for line in found.errors:
+            log.error("a dataset cannot be read", pipeline=self.name, why=line)
+        log.info("datasets found", pipeline=self.name, datasets=found.datasets, logs=len(found.coverage))
+
+    def _know_logs(self) -> None:
+        """Note the logs that the source has found since the last call, by their topics."""
+        logs = self.source.logs
+        for index in range(self._known_logs, len(logs)):
+            topic = logs[index].topic
+            landing = self._landings.get(topic)
+            if landing is None:
+                figures = PipelineFigures(cast(PipelineMetrics, LandingMetrics(self._metrics)), self._clock)
+                figures.freshness = self._freshness
+                landing = self._landings[topic] = Landing(topic, self._places.name(topic), figures, self._clock)
+            landing.indexes.append(index)
+        self._known_logs = len(logs)
+
+    def _landing_of(self, index: int) -> Landing:
+        self._know_logs()
+        return self._landings[self.source.logs[index].topic]
+
+    def _by_landing(self, indexes: Iterable[int]) -> Iterable[tuple[Landing, list[int]]]:
+        found: dict[str, tuple[Landing, list[int]]] = {}
+        for index in indexes:
+            landing = self._landing_of(index)
+            found.setdefault(landing.topic, (landing, []))[1].append(index)
+        return found.values()
+
+    def _start(self, landing: Landing) -> None:
+        """Start the pipeline of a dataset, or note why it cannot land."""
+        try:
+            self._places.check(landing.topic, self._landings)
+            if landing.sink is None:
+                landing.sink = self._places.make_sink(landing.topic)
+        except FastwireError as exc:
+            self._note_failure(landing, exc)
+            return
+        landing.pipeline = LandingPipeline(
+            f"{self.name}/{landing.name}",
+            lambda events, cluster: self._shared_source(landing, cluster),
+            landing.sink,
+            cast(Budget, LandingBudget(self, landing)),
+            cast(PipelineMetrics, LandingMetrics(self._metrics)),
+            self._policy,
+            create=self._create,
+            drain_timeout_s=self._drain_timeout_s,
+            clock=self._clock,
+            workers=self._workers,
+            figures=landing.figures,
+        )
+        if self._until_end:
+            landing.pipeline.end_whole()
+        landing.error = None
+        landing.task = asyncio.create_task(landing.pipeline.run(), name=landing.pipeline.name)
+        landing.task.add_done_callback(lambda task: self._ended(landing, task))
+        landing.pipeline.on_assigned(list(landing.assigned.values()))
+
+    def _shared_source(self, landing: Landing, cluster: str | None) -> Source:
+        """Return the source for one dataset, which is open. Raises DatasetMismatchError for one that is another's."""
+        assert landing.pipeline is not None
+        if cluster != self._cluster:
+            raise DatasetMismatchError(
+                f"the dataset {landing.name} was created for cluster {cluster!r}, the others for {self._cluster!r}: "
+                "give this topic another name in sink.names, or put its dataset to another place"
+            )
+        others = {each.topic for each in landing.pipeline.coverage.logs()} - {landing.topic}
+        if others:
+            raise DatasetMismatchError(
+                f"the dataset {landing.name} has records of {min(others)}, not of {landing.topic}: give one of the two "
+                "topics another name in sink.names"
+            )
+        return cast(Source, SharedSource(self, landing))
+
+    def _ended(self, landing: Landing, task: "asyncio.Task[None]") -> None:
+        """Note that the pipeline of a dataset has ended."""
+        error = None if task.cancelled() else task.exception()
+        pipeline, landing.pipeline = landing.pipeline, None
+        landing.task = None
+        landing.stopped_logs = {} if pipeline is None else pipeline.parts.stopped
+        self.count_landing(landing)
+        if error is not None:
+            if not isinstance(error, FastwireError):
+                task.get_loop().call_exception_handler(
+                    {"message": "a dataset failed", "exception": error, "task": task}
+                )
+            over = pipeline is not None and all(map(pipeline.has_stopped, landing.indexes))
+            self._note_failure(landing, error, again=not over)
+        self._wake.set()
+
+    def _note_failure(self, landing: Landing, error: BaseException, *, again: bool = True) -> None:
+        again = again and not (self._draining or self._until_end or self._bounded)
+        landing.failed(error, again=again)
+        pause = {} if landing.retry_at is None else {"retry_in_s": round(landing.retry_at - self._clock(), 1)}
+        log.error(
+            "a dataset has stopped: its records stay with the broker, and the others go on",
+            pipeline=self.name,
+            topic=landing.topic,
+            dataset=landing.name,
+            why=str(error),
+            **pause,
+        )
+        self._wake.set()
+
+    def _deliver(self, topic: str, chunk: Chunk) -> None:
+        landing = self._landings[topic]
+        if landing.pipeline is None:
+            chunk.release()  # not landed, so the broker keeps it
+            return
+        landing.pipeline.on_chunk(chunk)
+        self.count_landing(landing)
+
+    @property
+    def _deal(self) -> Dealer:
+        assert self._dealer is not None, "the source calls after its start"
+        return self._dealer
+
+    # --- the worker
+
+    async def _work(self) -> None:
+        while True:
+            if self._failure is not None:
+                await self._save_what_can_be()
+                raise self._failure
+            if self.state == "starting" and any(each.pipeline.state == "running" for each in self._landings.running()):
+                self._state("running")
+            if self._draining and not any(True for _ in self._landings.running()):
+                return
+            self._wake.clear()
+            await wait_for_set(self._wake, LOOK_S)
+
+    async def _save_what_can_be(self) -> None:
+        """Have all datasets commit what they have received."""
+        self.drain("failure")
+        if tasks := [each.task for each in self._landings.running() if each.task is not None]:
+            await asyncio.wait(tasks)
+
+    async def _look_after(self) -> None:
+        """Watch over the datasets: slow and large ones, idle ones, and those that are to be tried again."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = self._clock()
+            self._workers.look()
+            if self._queued:
+                for slow in self._landings.slow(now, SLOW_S):
+                    self._pause(slow)
+                self.resume()
+            if self._held > self._budget.limit // HOLD_SHARE:
+                self._landings.end_largest(self._held // 3)
+            if now - self._rested_at >= REST_S:
+                self._rested_at = now
+                self._landings.rest(now, MOST_OPEN)
+            if not self._draining:
+                for landing in self._landings.halted():
+                    if landing.retry_at is not None and now >= landing.retry_at and landing.assigned:
+                        self._start(landing)
+
+    def _pause(self, landing: Running) -> None:
+        """Pause the partitions of a dataset whose sink does not take what has arrived, and drop that."""
+        if not landing.slow:
+            log.warning(
+                "a dataset is slow: its partitions are paused until it has committed",
+                pipeline=self.name,
+                topic=landing.topic,
+                why=landing.pipeline.waits_for,
+            )
+        landing.slow = True
+        self.let_go(landing)
+        landing.pipeline.give_back("a slow dataset")
+        self.count_landing(landing)
+
+    async def _close(self) -> None:
+        self._draining = True
+        for landing in self._landings.running():
+            landing.pipeline.drain("end")
+        if tasks := [each.task for each in self._landings.running() if each.task is not None]:
+            await asyncio.wait(tasks)
+        if self._dealer is not None:
+            self._dealer.drop()
+        try:
+            if self._made_source is not None:
+                self._budget.unwatch(self._made_source.on_budget)
+                await self._made_source.close(self._drain_timeout_s)
+        finally:
+            self._budget.uncount(self._held_bytes)
+            self._workers.end()
+            self.count()
+
+    def _background_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            self._fail(exc)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._wake.set()
+
+    def _state(self, state: PipelineState) -> None:
+        self.state = state
+        self._metrics.state(state)

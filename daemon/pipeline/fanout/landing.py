@@ -1,0 +1,363 @@
+"""One dataset of a fan-out: its pipeline, which shares the source with others, and what outlives that pipeline."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from fastwire.position import Coverage, Log, Position
+
+from ...net.backoff import Backoff
+from ...runtime.budget import Level
+from ...runtime.health import Health, StopReason
+from ...runtime.metrics import PipelineMetrics, PipelineState
+from ...sinks.base import Sink
+from ...systems.source import Assignment, First, LogStopped, ShareableSource
+from ..failure import PipelineFailed
+from ..figures import PipelineFigures
+from ..pipeline import SINK_LIMIT_S, Pipeline
+from ..until_end import unpublished
+
+__all__ = ["Landing", "LandingPipeline", "SharedSource"]
+
+FIRST_S, MOST_S = 5.0, 300.0  # pauses before a dataset that has failed is tried again
+
+
+class LandingPipeline(Pipeline):
+    """The pipeline of one of many datasets."""
+
+    _whole = False
+    _may_rest = False
+
+    def give_back(self, reason: str) -> None:
+        """Drop the chunks that the sink has not taken, and commit the roll: their logs will be assigned again."""
+        self._drop_chunks()
+        self.commit_soon(reason)
+
+    def rest(self) -> bool:
+        """Close the sink until there is something to do; return False without an effect if there is now."""
+        busy = self._pending() or not self._roll.empty or self.waits_for
+        if busy or not self._sink_open or self._sink.unpublished or self._sink.publishing:
+            return False
+        self._may_rest = True
+        self._wake.set()
+        return True
+
+    async def _step(self) -> None:
+        if not self._sink_open:
+            if not self._pending():
+                return
+            await self._open()
+            self._source.landed(self.coverage)
+        await super()._step()
+        if self._may_rest and not self._pending() and self._roll.empty and not self._draining:
+            self._sink_open = False
+            await self._sink.run(self._sink.sink.close)
+        self._may_rest = False
+
+    @property
+    def is_open(self) -> bool:
+        """True while the sink is open."""
+        return self._sink_open
+
+    @property
+    def began_at(self) -> float | None:
+        """The loop's time at which the open roll began; None without one."""
+        return None if self._roll.empty else self._roll.first_at
+
+    @property
+    def queued_bytes(self) -> int:
+        """Memory of the chunks that wait for the sink."""
+        return sum(chunk.nbytes for chunk in self._chunks)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory beside the pool: chunks of their own memory that wait for the sink, and an estimate of the sink's."""
+        return sum(chunk.nbytes for chunk in self._chunks if chunk.apart) + self._sink.unpooled_bytes()
+
+    def call_s(self, now: float) -> float:
+        """Return for how long the running call of the sink takes, in seconds; 0 without one."""
+        return 0.0 if self._sink.busy_since is None else now - self._sink.busy_since
+
+    def look_at(self, waiting: Mapping[int, str]) -> None:
+        """As ``look``, with the logs of the dataset that cannot be read."""
+        self.parts.look(waiting, self._clock())
+
+    @property
+    def stop_reasons(self) -> list[StopReason]:
+        """The reasons of stopped partitions, one for each."""
+        return [each.reason for each in self.parts.stopped.values()]
+
+    @property
+    def unreadable(self) -> int:
+        """Partitions that cannot be read."""
+        return len(self.parts.unreadable)
+
+    @property
+    def partition_status(self) -> dict[str, dict[str, str]]:
+        """See ``Impairments.status``."""
+        return self.parts.status()
+
+    @property
+    def queued_chunks(self) -> int:
+        """Chunks that wait for the sink."""
+        return len(self._chunks)
+
+    def end_whole(self) -> None:
+        """Fail, as a pipeline with ``until_end`` does, if the sink fails for long or some records have not landed."""
+        self._sink_failures.limit_s = SINK_LIMIT_S
+        self._whole = True
+
+    async def _finish(self) -> None:
+        await super()._finish()
+        if self._whole and (why := [*self.parts.reasons, *await unpublished(self._sink)]):
+            raise PipelineFailed("; ".join(why))
+
+    @property
+    def roll_size(self) -> tuple[int, int]:
+        """Rows of the open roll, and bytes on disk."""
+        return self._roll.rows, self._sink.staged_bytes
+
+
+class Landing:
+    """A topic and its dataset.
+
+    ``sink`` is one object once the dataset has taken records: it knows which dataset that is (R14).
+    """
+
+    def __init__(self, topic: str, name: str, figures: PipelineFigures, clock: Callable[[], float]) -> None:
+        self.topic = topic
+        self.name = name
+        self.figures = figures
+        self.sink: Sink | None = None
+        self.indexes: list[int] = []
+        """Log indexes of the topic."""
+        self.pipeline: LandingPipeline | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.error: str | None = None
+        """The reason why the dataset is stopped; None while it lands."""
+        self.exit_code = 1
+        self.retry_at: float | None = None
+        """The time of the next attempt; None: none will help."""
+        self.assigned: dict[int, Assignment] = {}
+        """The last assignment of each log, for the next pipeline; those that are over have no effect."""
+        self.stopped_logs: dict[int, LogStopped] = {}
+        """Logs that had stopped when the last pipeline ended."""
+        self.slow = False
+        """True while its partitions are paused, because its commits take long."""
+        self.counted = (0, 0)  # its part in the sums of the fan-out: queued and held bytes
+        self._landed = False
+        self._backoff = Backoff(first_s=FIRST_S, most_s=MOST_S)
+        self._clock = clock
+
+    @property
+    def running(self) -> bool:
+        """True while the pipeline of the dataset runs."""
+        return self.pipeline is not None
+
+    @property
+    def state(self) -> str:
+        """The state in a word: that of its pipeline, resting, slow or stopped."""
+        if self.pipeline is None:
+            return "stopped" if self.error else "idle"
+        if self.slow:
+            return "slow"
+        return "resting" if self.pipeline.state == "running" and not self.pipeline.is_open else self.pipeline.state
+
+    def failed(self, error: BaseException, *, again: bool) -> None:
+        """Note that the dataset is stopped because of ``error``, and try ``again`` after a pause."""
+        self.error = str(error)
+        self.exit_code = error.exit_code if isinstance(error, PipelineFailed) else 1
+        self.retry_at = self._clock() + self._backoff.next() if again else None
+        if not self._landed:
+            self.sink = None  # an operator may put another dataset there
+
+    def lands(self) -> None:
+        """Note that the dataset takes records."""
+        self.error = self.retry_at = None
+        self._landed = True
+        self._backoff.reset()
+
+    def status(self) -> dict[str, Any]:
+        """Return plain values for the status page, in few words: there are thousands."""
+        figures = self.figures
+        told: dict[str, Any] = {
+            "dataset": self.name,
+            "state": self.state,
+            "partitions": len(self.indexes),
+            "rows_committed": figures.rows_committed,
+            "commits": figures.commits,
+        }
+        if figures.dead_letters:
+            told["dead_letters"] = figures.dead_letters
+        if self.error:
+            told["error"] = self.error
+            told["retry_in_s"] = None if self.retry_at is None else round(max(0.0, self.retry_at - self._clock()), 1)
+        elif self.pipeline is not None and (why := self.pipeline.impairments):
+            told["degraded"] = why
+        return told
+
+
+class Shared(Protocol):
+    """The fan-out, as its datasets need it."""
+
+    coverage: Coverage
+
+    @property
+    def source(self) -> ShareableSource: ...
+    def landed(self, landing: Landing, coverage: Coverage) -> None: ...
+    def let_go(self, landing: Landing) -> None: ...
+    def resume(self) -> None: ...
+    def count_landing(self, landing: Landing) -> None: ...
+    def check(self) -> Level: ...
+
+
+class SharedSource:
+    """The source of a fan-out as the pipeline of one dataset sees it: the contract of ``Source`` for its logs."""
+
+    unreachable_because = ""
+    offering = False
+    stage_ns: Mapping[str, int] = {}
+
+    def __init__(self, shared: Shared, landing: Landing) -> None:
+        self._shared = shared
+        self._landing = landing
+        self._source = shared.source
+        self.system = self._source.system
+        self.confirms = self._source.confirms
+
+    @property
+    def logs(self) -> Sequence[Log]:
+        """See ``Source.logs``: those of all topics."""
+        return self._source.logs
+
+    @property
+    def indexes(self) -> Sequence[int]:
+        """See ``Source.indexes``."""
+        return self._landing.indexes
+
+    @property
+    def cluster_id(self) -> str:
+        """See ``Source.cluster_id``."""
+        return self._source.cluster_id
+
+    async def start(self, coverage: Coverage) -> None:
+        """Return at once: the source was started for all datasets."""
+        self._shared.coverage.update(coverage)
+
+    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+        """See ``Source.resolve``."""
+        return await self._source.resolve(assignments, coverage)
+
+    def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
+        """See ``Source.grant``."""
+        self._shared.coverage.update(coverage)
+        self._landing.slow = False
+        self._landing.lands()
+        self._source.grant(assignments, self._shared.coverage)
+
+    def landed(self, coverage: Coverage) -> None:
+        """See ``Source.landed``."""
+        self._shared.landed(self._landing, coverage)
+
+    def void(self) -> None:
+        """See ``Source.void``."""
+        self._shared.let_go(self._landing)
+
+    def resume(self) -> None:
+        """See ``Source.resume``."""
+        self._shared.resume()
+
+    def on_budget(self, level: Level) -> None:
+        """Do nothing: the source follows the budget."""
+
+    def position(self, index: int) -> Position | None:
+        """See ``Source.position``."""
+        return self._source.position(index)
+
+    async def heads(self) -> Mapping[int, Position]:
+        """See ``Source.heads``."""
+        return {index: head for index, head in (await self._source.heads()).items() if index in self.indexes}
+
+    async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
+        """See ``Source.unfinished``."""
+        return await self._source.unfinished(heads, coverage)
+
+    def waiting(self) -> Mapping[int, str]:
+        """See ``Source.waiting``."""
+        return {index: why for index, why in self._source.waiting().items() if index in self.indexes}
+
+    def stop(self, index: int, why: str) -> None:
+        """See ``Source.stop``."""
+        self._source.stop(index, why)
+
+    @property
+    def standing_by(self) -> bool:
+        """See ``Source.standing_by``."""
+        return self._source.standing_by
+
+    @property
+    def unreachable_since(self) -> float | None:
+        """See ``Source.unreachable_since``."""
+        return self._source.unreachable_since
+
+    def status(self) -> dict[str, Any]:
+        """Return nothing: the fan-out tells of its source."""
+        return {}
+
+    async def close(self, timeout: float) -> None:
+        """Give up the logs of the dataset: they are assigned again when it goes on."""
+        self._shared.let_go(self._landing)
+
+
+class LandingBudget:
+    """The budget of the process as one of many pipelines sees it: its memory is counted by the fan-out."""
+
+    def __init__(self, shared: Shared, landing: Landing) -> None:
+        self._shared = shared
+        self._landing = landing
+
+    def arrived(self, nbytes: int) -> None:
+        """Do nothing: the fan-out has checked the budget."""
+
+    def check(self) -> Level:
+        """See ``Budget.check``."""
+        self._shared.count_landing(self._landing)
+        return self._shared.check()
+
+    def count(self, held: Callable[[], int]) -> None:
+        """Do nothing: see ``check``."""
+
+    def uncount(self, held: Callable[[], int]) -> None:
+        """Count the memory for the last time."""
+        self._shared.count_landing(self._landing)
+
+    def watch(self, watcher: Callable[[Level], None]) -> None:
+        """Do nothing: the source of the fan-out watches."""
+
+    def unwatch(self, watcher: Callable[[Level], None]) -> None:
+        """Do nothing."""
+
+
+class LandingMetrics:
+    """The metrics of the fan-out without those that are of one pipeline: its state, its open roll."""
+
+    def __init__(self, whole: PipelineMetrics) -> None:
+        self._whole = whole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+    def state(self, state: PipelineState) -> None:
+        """Do nothing: the states of datasets are counted."""
+
+    def health(self, health: Health) -> None:
+        """Do nothing: the fan-out tells its own."""
+
+    def stopped(self, reasons: Mapping[StopReason, int]) -> None:
+        """Do nothing: the fan-out tells the sums."""
+
+    def unreadable(self, partitions: int) -> None:
+        """Do nothing: the fan-out tells the sum."""
+
+    def roll(self, rows: int, file_bytes: int) -> None:
+        """Do nothing: the fan-out tells the sum."""

@@ -1,0 +1,137 @@
+"""All datasets of a fan-out: which run, which have stopped, and what is told of them together."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+from ...runtime.health import StopReason
+from ...runtime.metrics import PipelineMetrics
+from ..impairments import MOST_SHOWN
+from .landing import Landing, LandingPipeline
+
+__all__ = ["Landings", "Running"]
+
+TOLD = 20  # stopped datasets that the status names
+
+
+class Running(Landing):
+    """A landing whose pipeline runs, for the type checker."""
+
+    pipeline: LandingPipeline
+
+
+class Landings(dict[str, Landing]):
+    """The datasets by topic."""
+
+    def running(self) -> Iterator[Running]:
+        """Yield the datasets whose pipelines run."""
+        return (cast(Running, each) for each in list(self.values()) if each.pipeline is not None)
+
+    def halted(self) -> list[Landing]:
+        """Return the datasets that are stopped."""
+        return [each for each in self.values() if each.error is not None]
+
+    def slow(self, now: float, slow_s: float) -> list[Running]:
+        """Return the datasets whose chunks wait for a call of the sink that has taken ``slow_s`` seconds."""
+        return [each for each in self.running() if each.pipeline.queued and each.pipeline.call_s(now) >= slow_s]
+
+    def end_largest(self, nbytes: int) -> None:
+        """End the rolls that hold most memory early, until they hold ``nbytes``."""
+        for landing in sorted(self.running(), key=lambda each: each.counted[1], reverse=True):
+            if nbytes <= 0:
+                return
+            nbytes -= landing.counted[1]
+            landing.pipeline.commit_soon("memory")
+
+    def rest(self, now: float, most_open: int) -> None:
+        """Close sinks that have nothing to do, and end the oldest rolls early if more than ``most_open`` are open."""
+        busy: list[tuple[float, Running]] = []
+        for landing in self.running():
+            if landing.pipeline.is_open and not landing.pipeline.rest():
+                began = landing.pipeline.began_at
+                busy.append((now if began is None else began, landing))
+        busy.sort(key=lambda each: each[0])
+        for _, oldest in busy[: max(0, len(busy) - most_open)]:
+            oldest.pipeline.commit_soon("many datasets")
+
+    def common(self, why: Callable[[LandingPipeline], str | None]) -> str | None:
+        """Return the first reason if there is one for each dataset that is open, else None."""
+        first = None
+        for landing in self.running():
+            if landing.pipeline.is_open:
+                found = why(landing.pipeline)
+                if found is None:
+                    return None
+                first = first or f"{landing.name}: {found}"
+        return first
+
+    def impairments(self) -> list[str]:
+        """Return sentences about the datasets that do not land, or not all of what they should."""
+        said = []
+        if stopped := self.halted():
+            said.append(self._counted(len(stopped), "stopped", f"{stopped[0].topic}: {stopped[0].error}"))
+        if hurt := [(each, whys) for each in self.running() if (whys := each.pipeline.impairments)]:
+            landing, whys = hurt[0]
+            said.append(self._counted(len(hurt), "degraded", f"{landing.topic}: {'; '.join(whys)}"))
+        return said
+
+    def _counted(self, count: int, what: str, first: str) -> str:
+        return f"{count} of {len(self)} datasets {'is' if count == 1 else 'are'} {what}: {first}"
+
+    @property
+    def stopped(self) -> dict[int, str]:
+        """The logs that are stopped, alone or with their datasets, and why."""
+        whys = {index: str(each.error) for each in self.halted() for index in each.indexes}
+        for landing in self.values():
+            stopped = landing.stopped_logs if landing.pipeline is None else landing.pipeline.parts.stopped
+            whys |= {index: str(error) for index, error in stopped.items()}
+        return whys
+
+    def look(self, waiting: Mapping[str, Mapping[int, str]], metrics: PipelineMetrics) -> None:
+        """Note the logs that cannot be read, by topic, and set the metrics of partitions that do not land."""
+        reasons: Counter[StopReason] = Counter()
+        unreadable = 0
+        for landing in self.running():
+            landing.pipeline.look_at(waiting.get(landing.topic, {}))
+            reasons.update(landing.pipeline.stop_reasons)
+            unreadable += landing.pipeline.unreadable
+        metrics.stopped(reasons)
+        metrics.unreadable(unreadable)
+
+    def count(self, metrics: PipelineMetrics) -> None:
+        """Set the metrics of received records, of the open rolls together, and of the states of datasets."""
+        rows = nbytes = 0
+        for landing in self.running():
+            if landing.pipeline.is_open:
+                landing.pipeline.count()
+                size = landing.pipeline.roll_size
+                rows, nbytes = rows + size[0], nbytes + size[1]
+        metrics.roll(rows, nbytes)
+        metrics.datasets(self.states())
+
+    def states(self) -> Counter[str]:
+        """Return the number of datasets by state."""
+        return Counter(each.state for each in self.values())
+
+    def status(self) -> dict[str, Any]:
+        """Return what the status page has of the datasets, as plain values."""
+        sizes = [each.pipeline.roll_size for each in self.running()]
+        unpublished = ((each.name, getattr(each.sink, "unpublished", "")) for each in self.running())
+        return {
+            "roll": {"rows": sum(rows for rows, _ in sizes), "bytes": sum(nbytes for _, nbytes in sizes)},
+            "queued_chunks": sum(each.pipeline.queued_chunks for each in self.running()),
+            "unpublished": "; ".join(f"{name}: {why}" for name, why in unpublished if why),
+            **self._partitions(),
+            "stopped_datasets": {each.topic: each.error for each in self.halted()[:TOLD]},
+            "dataset_states": dict(self.states()),
+            "datasets": {topic: each.status() for topic, each in self.items()},
+        }
+
+    def _partitions(self) -> dict[str, dict[str, str]]:
+        """Return the partitions of all datasets with their reasons, as in the status of a pipeline."""
+        together: dict[str, dict[str, str]] = {}
+        for landing in self.running():
+            for kind, whys in landing.pipeline.partition_status.items():
+                known = together.setdefault(kind, {})
+                known |= dict(list(whys.items())[: max(0, MOST_SHOWN - len(known))])
+        return together or {"stopped_partitions": {}, "recreated_partitions": {}, "unreadable_partitions": {}}

@@ -1,0 +1,273 @@
+"""A dataset for each topic from one source: each record once in its own dataset, and one bad topic harms no other."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire.columns.chunk import Chunk
+from fastwire.position import Coverage
+from fastwire_daemon.config import PipelineConfig
+from fastwire_daemon.pipeline.failure import PipelineFailed
+from fastwire_daemon.pipeline.fanout import fanout as module
+from fastwire_daemon.pipeline.fanout import landing
+from fastwire_daemon.pipeline.roll import RollPolicy
+from fastwire_daemon.runtime.errors import SinkFailedError
+from fastwire_daemon.runtime.health import Health
+from fastwire_daemon.sinks.base import Sink
+from tests.support.fanout_scene import FanOutScene, serving, until
+
+SYSTEMS = ("kafka", "pulsar", "tank", "tubemq")
+OPEN = RollPolicy(max_age_s=3600.0, max_idle_s=3600.0)
+TOPICS = ("shop_orders", "shop_payments", "audit")
+
+
+@pytest.fixture(params=SYSTEMS)
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FanOutScene]:
+    with serving(request.param, tmp_path) as scene:
+        yield scene
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[FanOutScene]:
+    with serving("kafka", tmp_path) as scene:
+        yield scene
+
+
+def filled(scene: FanOutScene, *topics: str) -> None:
+    for topic in topics or TOPICS:
+        if topic not in scene.produced:
+            scene.create(topic)
+        scene.produce(topic, 100)
+        scene.produce(topic, 50, partition=1)
+
+
+async def test_each_topic_has_a_dataset(scene: FanOutScene) -> None:
+    filled(scene)
+    await scene.land(scene.config(*TOPICS))
+    scene.assert_whole()
+    assert sorted(each.name for each in scene.root.iterdir()) == sorted(map(scene.folder, TOPICS))
+
+
+async def test_a_later_run_goes_on_in_each_dataset(scene: FanOutScene) -> None:
+    config = scene.config(*TOPICS)
+    filled(scene)
+    await scene.land(config)
+    filled(scene, "audit")
+    await scene.land(config)
+    scene.assert_whole()
+
+
+class Guarded:
+    """A sink that refuses, or waits, as a test says; all else is that of the dataset."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.refuses: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.opened = self.closed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open(self) -> Coverage:
+        self.opened += 1
+        if self.refuses is not None:
+            raise self.refuses
+        return self._inner.open()  # type: ignore[no-any-return]
+
+    def write(self, chunk: Chunk) -> None:
+        self._inner.write(chunk)
+
+    def commit(self) -> Coverage:
+        assert self.gate.wait(60)
+        if self.refuses is not None:
+            raise self.refuses
+        return self._inner.commit()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self.closed += 1
+        self._inner.close()
+
+
+def guarded(scene: FanOutScene) -> dict[str, Guarded]:
+    """Have the sinks of the scene guarded; return them by topic as they are made."""
+    made: dict[str, Guarded] = {}
+
+    def wrap(sink: Sink, config: PipelineConfig) -> Sink:
+        made[Path(str(config.sink.path)).name] = guard = Guarded(sink)
+        return guard
+
+    scene.wrap = wrap
+    return made
+
+
+async def test_a_sink_that_fails_holds_up_no_other(scene: FanOutScene) -> None:
+    sinks = guarded(scene)
+    filled(scene)
+    bad = scene.folder("audit")
+    async with scene.running(scene.config(*TOPICS)) as fanout:
+        await until(scene.whole, fanout.status)
+        sinks[bad].refuses = SinkFailedError("its disk is gone")
+        for _ in range(3):
+            filled(scene)
+            await until(lambda: scene.whole("shop_orders", "shop_payments"), fanout.status)
+        assert not scene.whole("audit")
+        assert fanout.ready
+        await until(lambda: fanout.health is Health.DEGRADED, fanout.status)
+        assert "its disk is gone" in fanout.status()["datasets"][topic_of(fanout, "audit")]["degraded"][0]
+        assert any("1 of 3 datasets is degraded" in each for each in fanout.impairments)
+        sinks[bad].refuses = None
+        await until(scene.whole, fanout.status)
+    scene.assert_whole()
+
+
+def topic_of(fanout: module.FanOut, topic: str) -> str:
+    return next(str(each) for each in fanout.status()["datasets"] if each.rpartition("/")[2] == topic)
+
+
+async def with_a_foreign_dataset(scene: FanOutScene) -> None:
+    """Land two topics; the dataset of the third one is of another cluster."""
+    root = scene.root
+    filled(scene)
+    scene.root = root / "elsewhere"
+    await scene.land(scene.config("audit", cluster="elsewhere", subscription="other"))
+    scene.root = root
+    await scene.land(scene.config("shop_orders", "shop_payments"))
+    (root / "elsewhere" / "audit").rename(root / "audit")
+    filled(scene)
+
+
+async def test_a_dataset_that_is_refused_is_tried_again(kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing, "FIRST_S", 0.2)
+    await with_a_foreign_dataset(kafka)
+    async with kafka.running(kafka.config(*TOPICS)) as fanout:
+        await until(lambda: kafka.whole("shop_orders", "shop_payments"), fanout.status)
+        await until(lambda: "audit" in fanout.status()["stopped_datasets"], fanout.status)
+        why = fanout.status()["stopped_datasets"]["audit"]
+        assert "elsewhere" in why and "cluster" in why
+        assert not fanout.figures.rows_committed % 150
+        shutil.rmtree(kafka.root / "audit")
+        await until(kafka.whole, fanout.status)
+        assert fanout.status()["stopped_datasets"] == {}
+    kafka.assert_whole()
+
+
+async def test_a_run_until_the_end_fails_for_a_refused_dataset_and_lands_the_others(kafka: FanOutScene) -> None:
+    await with_a_foreign_dataset(kafka)
+    with pytest.raises(PipelineFailed, match=r"1 of 3 datasets have stopped: audit: .*elsewhere"):
+        await kafka.land(kafka.config(*TOPICS))
+    kafka.assert_whole("shop_orders", "shop_payments")
+
+
+async def test_a_slow_dataset_is_paused_and_the_others_land(
+    scene: FanOutScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLOW_S", 0.2)
+    sinks = guarded(scene)
+    filled(scene)
+    async with scene.running(scene.config(*TOPICS)) as fanout:
+        await until(scene.whole, fanout.status)
+        sinks[scene.folder("audit")].gate.clear()
+        try:
+            for _ in range(10):
+                filled(scene)
+                await until(lambda: scene.whole("shop_orders", "shop_payments"), fanout.status)
+            topic = topic_of(fanout, "audit")
+            await until(lambda: fanout.status()["datasets"][topic]["state"] == "slow", fanout.status)
+            assert fanout.status()["queued_chunks"] == 0
+        finally:
+            sinks[scene.folder("audit")].gate.set()
+        await until(scene.whole, fanout.status)
+    scene.assert_whole()
+
+
+async def test_a_diverged_or_void_roll_is_that_of_one_dataset(scene: FanOutScene) -> None:
+    """A roll that is dropped is read again, and those of others go on."""
+    filled(scene)
+    async with scene.running(scene.config(*TOPICS), policy=OPEN) as fanout:
+        await until(lambda: fanout.figures.rows_received == 450, fanout.status)
+        await until(lambda: not fanout.queued, fanout.status)
+        fanout.on_diverged(0, "a test says so")
+        first = fanout.source.logs[0].topic
+        await until(lambda: fanout.figures.rows_received == 600, fanout.status)
+        others = [each for each in fanout.status()["datasets"] if each != first]
+        assert len(others) == 2
+    scene.assert_whole()
+
+
+async def test_topics_that_come_later_have_datasets(scene: FanOutScene) -> None:
+    if scene.system == "tubemq":
+        pytest.skip("its topics are named")
+    filled(scene, "audit")
+    age: dict[str, Any] = {} if scene.system == "pulsar" else {"metadata_max_age": "200ms"}
+    config = scene.config(**age)
+    async with scene.running(config) as fanout:
+        await until(scene.whole, fanout.status)
+        filled(scene, "shop_orders")
+        await until(scene.whole, fanout.status)
+    scene.assert_whole()
+
+
+async def test_a_sink_without_work_is_closed_and_opened_again(
+    kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REST_S", 0.0)
+    sinks = guarded(kafka)
+    filled(kafka)
+    async with kafka.running(kafka.config(*TOPICS)) as fanout:
+        await until(kafka.whole, fanout.status)
+        await until(lambda: fanout.status()["dataset_states"] == {"resting": 3}, fanout.status)
+        before, other = sinks["audit"].opened, sinks["shop_orders"].opened
+        filled(kafka, "audit")
+        await until(kafka.whole, fanout.status)
+        await until(lambda: sinks["audit"].closed == before + 1, fanout.status)
+        assert sinks["audit"].opened == before + 1
+        assert sinks["shop_orders"].opened == other
+    kafka.assert_whole()
+
+
+async def test_topics_whose_datasets_would_meet(kafka: FanOutScene) -> None:
+    filled(kafka, "shop.orders", "shop_orders", "audit")
+    config = kafka.config("shop.orders", "shop_orders", "audit")
+    with pytest.raises(PipelineFailed, match=r"shop_orders and shop.orders would have datasets of one name"):
+        await kafka.land(config)
+    kafka.assert_whole("shop.orders", "audit")
+    named = kafka.config("shop.orders", "shop_orders", "audit", sink={"names": {"shop_orders": "orders2"}})
+    await kafka.land(named)
+    assert kafka.landed("shop_orders", "orders2") == kafka.produced["shop_orders"]
+
+
+async def test_a_dataset_that_exists_keeps_its_name(kafka: FanOutScene) -> None:
+    filled(kafka, "shop_orders")
+    await kafka.land(kafka.config())
+    filled(kafka, "shop.orders")
+    with pytest.raises(PipelineFailed, match=r"shop.orders and shop_orders would have datasets of one name"):
+        await kafka.land(kafka.config())
+    kafka.assert_whole("shop_orders")
+
+
+async def test_a_dataset_of_another_topic_is_refused(kafka: FanOutScene) -> None:
+    filled(kafka, "a", "b")
+    await kafka.land(kafka.config("a", sink={"names": {"a": "x"}}))
+    with pytest.raises(PipelineFailed, match="has records of a, not of b"):
+        await kafka.land(kafka.config("b", sink={"names": {"b": "x"}}))
+
+
+async def test_the_memory_of_all_datasets_is_bounded(kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rolls end early where all of them together hold too much, whatever their own limits are."""
+    topics = [f"t{number}" for number in range(8)]
+    kafka.create(*topics)
+    for topic in topics:
+        kafka.produced[topic].update((str(0), b"%d:" % number + b"." * 4000) for number in range(1000))
+        kafka.broker.produce(topic, [b"%d:" % number + b"." * 4000 for number in range(1000)])
+    monkeypatch.setattr(module, "HOLD_SHARE", 16)
+    async with kafka.running(kafka.config(), policy=OPEN) as fanout:
+        await until(lambda: fanout.figures.rows_received == 8000, fanout.status)
+        await until(lambda: fanout._held < (64 << 20) // 16, fanout.status)
+        assert fanout.figures.commits > len(topics)  # beside those of first positions
+    kafka.assert_whole()
