@@ -116,7 +116,8 @@ def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell, kind: str 
         tell((*path, "branch"), 'must be a name of letters, digits, ".", "_" and "-"')
     name, catalog = sink.get("table"), sink.get("catalog")
     type_ = catalog.get("type") if isinstance(catalog, Mapping) else None
-    if isinstance(name, str) and not (_NAME_IN_GLUE if type_ == "glue" else _NAME).fullmatch(name):
+    given = name.replace("{topic}", "topic") if isinstance(name, str) else None
+    if given is not None and not (_NAME_IN_GLUE if type_ == "glue" else _NAME).fullmatch(given):
         what = "a database, in small letters," if type_ == "glue" else "a namespace"
         tell((*path, "table"), f'must be {what} and a name: "shop.orders"')
     place = str(sink.get("path", ""))

@@ -11,6 +11,7 @@ from .model import PipelineConfig
 from .source import SourceConfig, SubscribedSource, TopicChoice
 from .spark import SparkConfig
 from .text import KeyPath
+from .topicplaces import TOPIC, place_pattern
 
 __all__ = ["conflicts", "one_cursor"]
 
@@ -40,6 +41,8 @@ def _nested(pipelines: Mapping[str, PipelineConfig], jobs: Mapping[str, SparkCon
         for last, place in (("path", job.output.path), ("dead_letters", job.output.dead_letters)):
             places.append((("spark", name, "output", last), f"job {name}", _real(place)))
     for (key, owner, inner), (other_key, other, outer) in permutations(places, 2):
+        if owner != other and TOPIC in outer and place_pattern(outer).match(inner) and TOPIC not in inner:
+            yield key, f"may be a dataset of {other}, or lie within one: {outer} has one for each topic; {_ASIDE}"
         if owner != other and inner.startswith(f"{outer}/"):  # the places of one job have a rule of their own
             yield key, f"lies within {'.'.join(other_key[2:])} of {other}: {_ASIDE}"
 

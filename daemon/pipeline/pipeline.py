@@ -50,6 +50,8 @@ class Pipeline:
     that run the calls of its sink, and ``figures`` that outlive it.
     """
 
+    _say = staticmethod(log.info)  # of what each pipeline does all the time
+
     def __init__(
         self,
         name: str,
@@ -93,8 +95,7 @@ class Pipeline:
         self._commit_reason: str | None = None
         self._diverged = ""  # why the roll must not land
         self._failure: BaseException | None = None
-        self.parts = Impairments(name, metrics)
-        """The partitions that do not land while the others do."""
+        self.parts = Impairments(name, metrics)  # those that do not land while the others do
         self._draining = False
         self._sink_open = False
         self._existed = True
@@ -183,7 +184,7 @@ class Pipeline:
         if not self._draining:
             self._draining = True
             self._state("draining")
-            log.info("draining", pipeline=self.name, reason=reason)
+            self._say("draining", pipeline=self.name, reason=reason)
             self._wake.set()
 
     @property
@@ -415,7 +416,7 @@ class Pipeline:
         self._roll.restart()
         self.count()
         self._budget.check()
-        log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
+        self._say("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
         self._source.landed(self.coverage)
 
     async def _settle(self) -> None:

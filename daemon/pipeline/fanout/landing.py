@@ -9,6 +9,7 @@ from fastwire.position import Coverage, Log, Position
 from ...net.backoff import Backoff
 from ...runtime.budget import Level
 from ...runtime.health import Health, StopReason
+from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics, PipelineState
 from ...sinks.base import Sink
 from ...systems.source import Assignment, First, LogStopped, ShareableSource
@@ -17,7 +18,9 @@ from ..figures import PipelineFigures
 from ..pipeline import SINK_LIMIT_S, Pipeline
 from ..until_end import unpublished
 
-__all__ = ["Landing", "LandingPipeline", "SharedSource"]
+__all__ = ["Landing", "LandingBudget", "LandingMetrics", "LandingPipeline", "SharedSource"]
+
+log = get_logger("pipeline")
 
 FIRST_S, MOST_S = 5.0, 300.0  # pauses before a dataset that has failed is tried again
 
@@ -25,6 +28,7 @@ FIRST_S, MOST_S = 5.0, 300.0  # pauses before a dataset that has failed is tried
 class LandingPipeline(Pipeline):
     """The pipeline of one of many datasets."""
 
+    _say = staticmethod(log.debug)  # thousands of datasets commit once a minute
     _whole = False
     _may_rest = False
 
