@@ -17,8 +17,10 @@ DATABASE_KEYS = ("url", "password", "mode", "key", "envelope", "types", "timeout
 _EXAMPLE = "postgresql://loader@db.example.com/shop"
 _TABLE = re.compile(r"(?:([^.\x00]+)\.)?([^.\x00]+)")
 _LONGEST = 63  # bytes of a name
-# A connection that the network has forgotten is noticed by either side.
+# A connection that the network has forgotten is noticed by either side. Texts are UTF-8: without being told, the server
+# would take their bytes for those of its own encoding.
 _PARAMETERS = {
+    "client_encoding": "UTF8",
     "application_name": "fastwire",
     "connect_timeout": "10",
     "keepalives_idle": "30",

@@ -33,7 +33,7 @@ _SQL: Mapping[pa.DataType, str] = {
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19, pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10,
            pa.uint64(): 20}  # fmt: skip
 _INTS = {"int2": 16, "int4": 32, "int8": 64}
-_TEXTS = ("text", "varchar", "bpchar", "citext")
+_TEXTS = ("text", "varchar", "citext")
 _JSON = ("json", "jsonb")
 # Microseconds since 1970 and days since 1970 that the server takes; the driver would make infinity of one before.
 _MICROS = (-210_866_803_200_000_000, 9_223_371_331_199_999_999 - 946_684_800_000_000)
@@ -55,7 +55,7 @@ class Held(NamedTuple):
     array: bool = False
     enum: bool = False
     digits: int | None = None
-    """numeric: precision; None if it has any."""
+    """numeric: precision; varchar: characters; None if it has any."""
     scale: int | None = None
     """numeric: digits behind the point; of times: digits of a second; None if it has any."""
 
@@ -216,7 +216,7 @@ def _converter(kind: pa.DataType, held: Held, of_bytes: bool) -> Callable[[pa.Ar
         return lambda array: _as_numeric(array, held)
     if held.name in _TEXTS or held.enum:
         if pa.types.is_string(plain) or (of_bytes and pa.types.is_binary(plain)):
-            return lambda array: array.cast(pa.string())
+            return lambda array: _as_text(array, held)
         return _refused(kind, held)
     wanted = _PLAIN.get(held.name)
     alike = (
@@ -269,6 +269,14 @@ def _json_texts(array: pa.Array, base64: tuple[str, ...]) -> pa.Array:
     # A line is {"v":…}; a line feed within a text is escaped.
     texts = pc.binary_slice(lines.cast(pa.binary()), 5, -1).cast(pa.string())
     return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), texts) if array.null_count else texts
+
+
+def _as_text(array: pa.Array, held: Held) -> pa.Array:
+    texts = array.cast(pa.string())
+    # The server would cut blanks at the end in silence.
+    if held.digits is not None and pc.any(pc.greater(pc.utf8_length(texts), held.digits), min_count=0).as_py():
+        raise ValueError(f"it has more than {held.digits} characters")
+    return texts
 
 
 def _as_uuid(array: pa.Array, plain: pa.DataType) -> pa.Array:

@@ -113,6 +113,8 @@ def _held(column: Mapping[str, object]) -> Held:
         digits, scale = (mod - 4) >> 16, (mod - 4) & 0x7FF
         if scale >= 0x400:
             scale -= 0x800
+    elif name == "varchar" and mod >= 4:
+        digits = mod - 4
     elif name in _DIGITS_OF_TIME and mod >= 0:
         scale = mod
     return Held(name, str(column["text"]), bool(column["array"]), bool(column["enum"]), digits, scale)

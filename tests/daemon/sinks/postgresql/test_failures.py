@@ -301,7 +301,7 @@ def test_another_cluster_is_refused(shop: Shop) -> None:
 
 
 def test_a_server_without_space_is_tried_again(shop: Shop) -> None:
-    """What the server says of a full disk is no fault of the rows."""
+    """A full disk of the server is no fault of the rows."""
     sink, feed = shop.sink(ORDER), Given()
     sink.create_dataset()
     shop.query(
