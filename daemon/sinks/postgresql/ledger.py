@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
-from fastwire.position import Coverage, Log, unnest
+from fastwire.position import Coverage, Log, Until, format_position, parse_position, unnest
 
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .fates import Fates
@@ -29,7 +29,7 @@ _DEFINITIONS = {
         system text NOT NULL, cluster text NOT NULL, cluster_id text NOT NULL DEFAULT '', hosts text NOT NULL,
         mode text NOT NULL, columns text NOT NULL, format integer NOT NULL""",
     COVERAGE: """"table" text NOT NULL, system text NOT NULL, cluster text NOT NULL, topic text NOT NULL,
-        incarnation text NOT NULL, partition text NOT NULL, coverage text NOT NULL, witness text,
+        incarnation text NOT NULL, partition text NOT NULL, coverage text NOT NULL, witness text, until text,
         records bigint NOT NULL DEFAULT 0, landed bigint NOT NULL DEFAULT 0, dead_letters bigint NOT NULL DEFAULT 0,
         filtered bigint NOT NULL DEFAULT 0, changed timestamptz NOT NULL,
         PRIMARY KEY ("table", system, cluster, topic, incarnation, partition)""",
@@ -135,7 +135,7 @@ class Ledger:
             return Coverage()
         return self._read(
             session.rows(
-                f'SELECT {_LOG_COLUMNS}, coverage, witness FROM {self._name[COVERAGE]} WHERE "table" = $1'
+                f'SELECT {_LOG_COLUMNS}, coverage, witness, until FROM {self._name[COVERAGE]} WHERE "table" = $1'
                 f" AND coverage <> '' ORDER BY {_LOG_COLUMNS}",
                 self.table,
             )
@@ -147,7 +147,7 @@ class Ledger:
             f'INSERT INTO {self._name[COVERAGE]} AS held ("table", {_LOG_COLUMNS}, coverage, changed)'
             f" SELECT $1, {_LOG_COLUMNS}, '', now() FROM jsonb_to_recordset($2::jsonb) AS given({_RECORDS})"
             f' ORDER BY {_LOG_COLUMNS} ON CONFLICT ("table", {_LOG_COLUMNS})'
-            f" DO UPDATE SET changed = now() RETURNING {_LOG_COLUMNS}, held.coverage, held.witness",
+            f" DO UPDATE SET changed = now() RETURNING {_LOG_COLUMNS}, held.coverage, held.witness, held.until",
             *(self.table, _to_json((log, {}) for log in logs)),
         )
         return self._read([row for row in found if row[len(OF_LOG)]])
@@ -156,14 +156,22 @@ class Ledger:
         """Store the positions of locked logs. The last statement of a transaction: it fails in one that has failed."""
         values = []
         for log, parts in unnest(coverage.to_json()):
-            witness, numbers = coverage.witness(log), fates.get(log, Fates(0, 0, 0, 0))
-            known = {"coverage": json.dumps(parts), "witness": None if witness is None else str(witness)}
+            witness, until, numbers = coverage.witness(log), coverage.until(log), fates.get(log, Fates(0, 0, 0, 0))
+            known = {
+                "coverage": json.dumps(parts),
+                "witness": None if witness is None else str(witness),
+                "until": None
+                if until is None
+                else json.dumps([format_position(log.system, until.position), until.run]),
+            }
             values.append((log, {**known, **numbers._asdict()}))
         sums = ", ".join(f"{name} = held.{name} + given.{name}" for name in Fates._fields)
-        given = f"{_RECORDS}, coverage text, witness text, {', '.join(f'{name} bigint' for name in Fates._fields)}"
+        numbered = ", ".join(f"{name} bigint" for name in Fates._fields)
+        given = f"{_RECORDS}, coverage text, witness text, until text, {numbered}"
         found = session.rows(
             f"WITH changed AS (UPDATE {self._name[COVERAGE]} AS held SET coverage = given.coverage,"
-            f" witness = given.witness, {sums}, changed = now() FROM jsonb_to_recordset($2::jsonb) AS given({given})"
+            f" witness = given.witness, until = given.until, {sums}, changed = now()"
+            f" FROM jsonb_to_recordset($2::jsonb) AS given({given})"
             f' WHERE held."table" = $1 AND {" AND ".join(f"held.{name} = given.{name}" for name in OF_LOG)}'
             " RETURNING 1) SELECT count(*) FROM changed",
             *(self.table, _to_json(values)),
@@ -177,17 +185,24 @@ class Ledger:
     def _read(self, rows: Iterable[Sequence[Any]]) -> Coverage:
         tree: dict[str, Any] = {}
         witnesses: dict[Log, int] = {}
+        ends: dict[Log, Until] = {}
         try:
-            for system, cluster, topic, incarnation, partition, coverage, witness in rows:
+            for system, cluster, topic, incarnation, partition, coverage, witness, until in rows:
                 at = tree.setdefault(system, {}).setdefault(cluster, {}).setdefault(topic, {})
                 at.setdefault(incarnation, {})[partition] = json.loads(coverage)
+                log = Log(system, cluster, topic, partition, incarnation)
                 if witness is not None:
-                    witnesses[Log(system, cluster, topic, partition, incarnation)] = int(witness)
+                    witnesses[log] = int(witness)
+                if until is not None:
+                    position, run = json.loads(until)
+                    ends[log] = Until(parse_position(system, position), str(run))
             found = Coverage.from_json(tree)
         except ValueError as exc:
             raise self._damaged(COVERAGE, f"positions of {self.table} are damaged: {exc}") from exc
         for log, witness in witnesses.items():
             found.recall(log, witness)
+        for log, end in ends.items():
+            found.end_at(log, end)
         return found
 
 

@@ -22,6 +22,8 @@ from .target import Target
 
 __all__ = ["Recorded"]
 
+ADD_LOCK_TIMEOUT = "3s"
+
 
 class Recorded:
     """The table ``target`` of ``server`` for records that ``decoder`` makes rows of.
@@ -114,7 +116,11 @@ class Recorded:
 
     def add(self, session: Session, fields: Sequence[pa.Field]) -> None:
         """Add columns to the table."""
+        session.begin()
+        # Who waits for the table, too, waits behind this statement: a reader must not hold up all others.
+        session.rows("SELECT set_config('lock_timeout', $1, true)", ADD_LOCK_TIMEOUT)
         self._target.add(session, fields)
+        session.commit()
         found = self._target.look(session)
         if found is None:
             raise self.gone("it does not exist any more")

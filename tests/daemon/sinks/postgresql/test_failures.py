@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastwire.columns.chunk import marker_chunk
-from fastwire.position import Span
+from fastwire.position import Position, Span, Until
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.runtime.errors import (
     DatasetDamagedError,
@@ -20,7 +20,7 @@ from fastwire_daemon.runtime.errors import (
     Superseded,
 )
 from fastwire_daemon.runtime.outside import waiting
-from fastwire_daemon.sinks.postgresql import session
+from fastwire_daemon.sinks.postgresql import recorded, session
 from tests.databases.postgresql import MISSING, Postgres, binaries, query
 from tests.databases.shop import ORDER, Given, Shop, order
 from tests.support.tcp_proxy import Proxy
@@ -298,6 +298,39 @@ def test_another_cluster_is_refused(shop: Shop) -> None:
     sink.identify("one")
     with pytest.raises(DatasetMismatchError, match="has the id two"):
         sink.identify("two")
+
+
+def test_witnesses_and_ends_of_runs_are_kept(shop: Shop) -> None:
+    (log,) = Given().logs
+    end = Until(Position(9, 5), "2026-01-01")
+    span = Span(log, Position(9, 1), Position(9, 2), 0, witness=(1 << 64) - 1, until=end)
+    sink = shop.sink(ORDER)
+    sink.write(marker_chunk([span]))
+    sink.commit()
+    for coverage in (sink.refresh(), shop.sink(ORDER).refresh()):
+        assert coverage.witness(log) == (1 << 64) - 1
+        assert coverage.until(log) == end
+
+
+def test_new_columns_do_not_queue_behind_readers(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    import adbc_driver_postgresql.dbapi as driver
+
+    monkeypatch.setattr(recorded, "ADD_LOCK_TIMEOUT", "100ms")
+    sink = shop.sink(ORDER)
+    sink.create_dataset()
+    sink.close()
+    more = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": ["null", "int"], "default": None}]}
+    sink = shop.sink(more)
+    sink.write(Given().records([order(1)]))
+    with driver.connect(shop.url) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM orders")
+        cursor.fetchall()
+        with pytest.raises(SinkFailedError, match="55P03"):
+            sink.commit()
+    sink.open()
+    sink.write(Given().records([order(1)]))
+    sink.commit()
+    assert list(shop.types()) == ["id", "note", "more"]
 
 
 def test_a_server_without_space_is_tried_again(shop: Shop) -> None:
