@@ -475,6 +475,16 @@ class Coverage:
             parts.append((at, span.end))
         return parts
 
+    def only(self, log: Log) -> "Coverage":
+        """Return an independent Coverage of one known log."""
+        line, other = self._lines[log], Coverage()
+        other._lines[log] = _Line(line.positions, line.start, line.intervals.copy(), line.witness, line.until)
+        return other
+
+    def adopt(self, other: "Coverage") -> None:
+        """Take the logs of ``other`` as they are there."""
+        self._lines.update(other.copy()._lines)
+
     def copy(self) -> "Coverage":
         """Return an independent Coverage of the same value."""
         other = Coverage()

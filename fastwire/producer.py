@@ -23,6 +23,7 @@ __all__ = [
     "NotConfirmed",
     "Outcome",
     "Settings",
+    "TransactionLost",
     "numbered",
 ]
 
@@ -33,6 +34,10 @@ R = TypeVar("R")
 
 class NotConfirmed(FastwireError):  # noqa: N818 - what has happened: the records may be stored all the same
     """The broker sent no response before the timeout; whether the records are stored is unknown."""
+
+
+class TransactionLost(FastwireError):  # noqa: N818 - what has happened to the transaction
+    """The transaction is not, or not known to be, committed and cannot be continued: begin another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,6 +102,10 @@ class SinkConfig(Table):
     keys of a connection, as in source."""
     key_hash: Literal["java", "murmur3"] = "java"
     """Pulsar: hash of keys to partitions of the topic; use that of the topic's other producers."""
+    delivery: Literal["at-least-once", "exactly-once"] = "at-least-once"
+    """Topics: exactly-once commits records and positions in one transaction of the topic's brokers (Kafka)."""
+    positions: Text = "fastwire-positions"
+    """Topics, exactly-once: the compacted topic in the same cluster that keeps the positions; made if it is missing."""
     on_error: Literal["dead_letter", "stop"] = "dead_letter"
     """Topics: reaction to a record that the topic never takes (too large, say). dead_letter: keep it at path;
     stop: stop its partition, as without a path."""

@@ -125,6 +125,11 @@ _DATASET_KEYS = (
     "create",
 )
 _TOPIC_KEYS = ("path", "store", "create", "compression")
+_ONLY_TOPICS = {
+    "on_error": ": use source.on_corrupt or decode.on_error for files",
+    "delivery": ": files are always exactly once",
+    "positions": "",
+}
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
 # The least memory, in bytes. Of a connection: its receive buffer, open chunk and the output of one read. Of a writer:
@@ -334,8 +339,10 @@ class _Parser:
                 del sink[key]
         if what == "topic":
             self._check_topic_sink(path, sink, sink_type)
-        elif what != "plugin" and "on_error" in sink:
-            self._problem((*path, "on_error"), "is for topics: use source.on_corrupt or decode.on_error for files")
+        elif what != "plugin":
+            for key, instead in _ONLY_TOPICS.items():
+                if key in sink:
+                    self._problem((*path, key), f"is for topics{instead}")
         if what == "plain":
             for key in _DATASET_KEYS:
                 if key in sink:
@@ -394,9 +401,18 @@ class _Parser:
         for key in ("columns", "writers", *_DATASET_KEYS):
             if key in sink and key not in _TOPIC_KEYS:
                 self._problem((*path, key), f"is for files: {system} is a topic here")
+        exactly_once = sink.get("delivery") == "exactly-once"
+        if exactly_once and "path" in sink:
+            self._problem((*path, "path"), "is for at-least-once: the positions are in a topic of the same cluster")
+        if exactly_once and sink.get("on_error") == "dead_letter":
+            self._problem((*path, "on_error"), 'must be "stop" with exactly-once: it keeps no dead letters')
+        if not exactly_once and "positions" in sink:
+            self._problem((*path, "positions"), 'is for delivery = "exactly-once"')
+        if sink.get("positions", "fastwire-positions") == sink.get("topic"):
+            self._problem((*path, "topic"), "is the topic of the positions")
         if "path" in sink:
             check_store(path, sink, self._problem)
-        else:
+        elif not exactly_once:
             for key in ("store", "create"):
                 if key in sink:
                     self._problem((*path, key), "is for the folder of the positions: path is missing")

@@ -203,7 +203,7 @@ class Description:
 
     def check_hosts(self, options: DatasetOptions, root: str) -> None:
         """Raise DatasetMismatchError if the hosts of ``options`` are those of another cluster."""
-        if self._is_of_others(options):
+        if self.is_of_others(options):
             raise DatasetMismatchError(
                 f"the dataset at {root} holds records of the cluster at {_show(self.known_hosts)}, but source.url "
                 f"leads to {_show(options.hosts)}: positions of another cluster would count as committed, and their "
@@ -223,7 +223,7 @@ class Description:
         named = tuple(self.cluster.split(","))
         return self.hosts or (named if all(_HOST.fullmatch(host) for host in named) else ())
 
-    def _is_of_others(self, options: DatasetOptions) -> bool:
+    def is_of_others(self, options: DatasetOptions) -> bool:
         """Return True if none of the hosts of ``options`` is known, and the cluster has another name."""
         if self.cluster == options.cluster or not options.hosts or not self.known_hosts:
             return False

@@ -441,6 +441,11 @@ class Pipeline:
 
     async def _take_on(self, assignments: list[Assignment]) -> bool:
         """Return False if the records that were received before must be dropped first."""
+        claim = getattr(self._sink.logged, "claim", None)
+        if claim is not None:
+            if not self._roll.empty:
+                await self._commit("assigned")
+            await self._sink.run(claim, [each.log for each in assignments])
         await self._refresh()
         sink = self._sink.logged
         if sink is not None:

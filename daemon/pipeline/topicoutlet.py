@@ -12,7 +12,7 @@ from fastwire.errors import FastwireError
 
 from ..net.backoff import Backoff
 from ..net.endpoint import LinkLost, RequestTimeout, UnreachableError
-from ..runtime.errors import SinkFailedError
+from ..runtime.errors import DatasetError, SinkFailedError
 from ..runtime.logs import get_logger
 from ..systems.writer import Writer
 
@@ -57,6 +57,11 @@ class TopicOutlet:
     def is_open(self) -> bool:
         """True while there is a writer."""
         return self._writer is not None
+
+    @property
+    def thread(self) -> int | None:
+        """The number of the thread of the loop."""
+        return None if self._thread is None else self._thread.ident
 
     @property
     def waiting(self) -> str | None:
@@ -104,7 +109,7 @@ class TopicOutlet:
         self._loop = None
 
     def run(self, call: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Run a coroutine on the loop of the writer. Raises SinkFailedError."""
+        """Run a coroutine on the loop of the writer. Raises SinkFailedError, and the DatasetError that it raises."""
         loop = self._loop
         if loop is None:
             raise SinkFailedError("the sink is not open")
@@ -118,7 +123,7 @@ class TopicOutlet:
         self._began = monotonic()
         try:
             return asyncio.run_coroutine_threadsafe(calling(), loop).result()
-        except SinkFailedError:
+        except (SinkFailedError, DatasetError):
             raise
         except FastwireError as exc:
             raise SinkFailedError(f"{self.what}: {exc}") from exc

@@ -9,59 +9,21 @@ import pyarrow as pa
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
 from fastwire.columns.rows import Rows
 from fastwire.position import Coverage, Log, Position, Span, format_position
-from fastwire.systems import row_of
 
-from ..config import ConfigError, PipelineConfig, Problem
 from ..dataset.deadletters.sums import DeadLetterSums
-from ..dataset.place import bucket_of
 from ..dataset.writer import DatasetWriter
 from ..runtime.errors import LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
 from ..sinks.base import Decoded
-from ..sinks.registry import dataset_options
 from ..sinks.unlogged import UnloggedSink
-from ..systems.registry import system_named
-from ..systems.writer import WriteOptions
 from .topicoutlet import TopicOutlet
-from .topicrows import HeldRows, Runs, needed_columns
+from .topicrows import HeldRows, Runs
 
-__all__ = ["RememberingTopicSink", "TopicSink", "topic_sink"]
+__all__ = ["RememberingTopicSink", "TopicSink"]
 
 MOST_HELD_BYTES = 16 << 20  # of rows that are not known to be confirmed; their dead letters need them
-_BATCH_RECORDS = 1000
 
 _log = get_logger("sink")
-
-
-def topic_sink(config: PipelineConfig) -> "TopicSink":
-    """Return the sink of a pipeline that writes to a topic; it is not opened yet. Raises ConfigError."""
-    sink = config.sink
-    assert sink.connection is not None, "the configuration was checked"
-    assert sink.topic is not None
-    system = sink.connection.system
-    options = WriteOptions(
-        compression=None if sink.compression is None else sink.compression.upper(),
-        batch=_BATCH_RECORDS,
-        batching=sink.batching,
-        hashing=sink.key_hash,
-    )
-    make_writer = partial(system_named(system).open_writer, sink.connection, sink.topic, options)
-    try:
-        make_writer()  # raises now what is wrong with the options; it connects only when it is entered
-    except ValueError as exc:
-        raise ConfigError([Problem("", "sink.compression", str(exc))]) from None
-    outlet = TopicOutlet(make_writer, f"{sink.topic} at {sink.connection.url}")
-    ordering_keys = "orderingKey" in row_of(system).names
-    if sink.path is None:
-        return TopicSink(outlet, ordering_keys=ordering_keys)
-    make_memory = partial(DatasetWriter, sink.path, dataset_options(config), bucket_of(sink))
-    return RememberingTopicSink(
-        outlet,
-        lambda on_full, stop: make_memory(on_full=on_full, stop=stop),
-        needed_columns(config.source.system, row_of(config.source.system).names),
-        ordering_keys=ordering_keys,
-        keeps=sink.on_error == "dead_letter",
-    )
 
 
 class TopicSink(UnloggedSink):
@@ -126,11 +88,10 @@ class TopicSink(UnloggedSink):
         """
         if self._outlet.is_open:
             self._outlet.run(self._flush)
-        refused, spans = self._refused, self._spans.take()
-        coverage = self._land([span for span in spans if span.log not in refused])
+        coverage = self._land([span for span in self._spans.take() if span.log not in self._refused])
+        if self._refused:
+            self._raise_refused()
         self._begin_roll()
-        if refused:
-            raise LogRefusedError("; ".join(refused.values()), refused.__contains__)
         return coverage
 
     def close(self) -> None:
@@ -154,6 +115,11 @@ class TopicSink(UnloggedSink):
         return self.cover(spans)
 
     # --- inside
+
+    def _raise_refused(self) -> None:
+        refused = self._refused
+        self._begin_roll()
+        raise LogRefusedError("; ".join(refused.values()), refused.__contains__)
 
     def _begin_roll(self) -> None:
         self._spans = SpanAccumulator()

@@ -274,7 +274,7 @@ class Service:
         if config.sink.is_dataset or config.sink.is_database:
             use_system_allocator(memory)
         if config.sink.is_topic:
-            from ..pipeline.topicsink import topic_sink  # loads pyarrow
+            from ..pipeline.topicchoice import topic_sink  # loads pyarrow
 
             return topic_sink(config)
         if config.sink.by_topic:

@@ -66,6 +66,9 @@ class LoggedSink(Sink, Protocol):
 
     Methods are called from the pipeline's thread like those of Sink; properties and ``interrupt`` are for any thread.
 
+    An optional method ``claim(logs)`` is called before records of these logs are requested, with an empty roll, if the
+    log has to know who writes them; it raises Superseded if another process does.
+
     An optional method ``identify(cluster_id)`` is called with the cluster's id ("": it has none) before records are
     requested. It raises DatasetMismatchError if the log belongs to another cluster. An optional property ``decoded``
     has the ``Decoded`` of all commits of this object, if it decodes values. An optional ``dead_letter_sums`` has those

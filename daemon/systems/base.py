@@ -20,6 +20,7 @@ from ..config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ..net.auth import BasicCredentials, Credentials
 from ..net.schemaregistry import TopicSchemas
 from ..runtime.metrics import PipelineMetrics
+from .ledger import LedgerOptions, LedgerWriter
 from .recall import Recall
 from .source import Source, SourceEvents
 from .writer import WriteOptions, Writer
@@ -120,6 +121,15 @@ class System(ABC):
         own = import_module(f"{type(self).__module__.rpartition('.')[0]}.writer")
         opened: AbstractAsyncContextManager[Writer] = own.open_writer(connection, topic, options)
         return opened
+
+    def open_ledger(
+        self, connection: Connection, topic: str, options: WriteOptions, ledger: LedgerOptions
+    ) -> AbstractAsyncContextManager[LedgerWriter]:
+        """Return what opens ``topic`` for writing in transactions; leaving its block aborts the open one.
+
+        Raises as ``open_writer``, and ValueError if the system has no transactions.
+        """
+        raise ValueError(f"{self.grammar.title} has no transactions of records and positions here")
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall | None:
         """Return what finds records of ``topic`` again by their properties; None if the system cannot.

@@ -94,6 +94,7 @@ ONLY_IN = {
         "pipeline.topicsink",
         "pipeline.fanout.dealing",
         "pipeline.topicrows",
+        "systems.kafka.ledger",
         "config.rowwise",  # a query is bound to columns, also by `check`
         "config.sqlprocess",
         "config.sqlworker",

@@ -68,6 +68,10 @@ def promise(sink: SinkConfig) -> str:
         return "exactly once: files and positions are one commit"
     if sink.is_database:
         return "exactly once: rows and positions are one transaction"
+    if sink.is_topic and sink.delivery == "exactly-once":
+        return (
+            "exactly once: records and positions are one transaction, for readers with isolation.level=read_committed"
+        )
     if sink.is_topic:
         memory = (
             "positions and dead letters are kept at path"

@@ -19,6 +19,7 @@ HANDLERS: dict[int, Handler] = {
     Key.PRODUCE: producers.produce,
     Key.INIT_PRODUCER_ID: producers.init_producer_id,
     Key.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+    Key.END_TXN: transactions.end,
     Key.FETCH: fetch.fetch,
     Key.LIST_OFFSETS: fetch.list_offsets,
     Key.OFFSET_FOR_LEADER_EPOCH: fetch.epoch_ends,

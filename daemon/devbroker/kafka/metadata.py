@@ -3,6 +3,8 @@
 from fastwire.kafka.format.error import Code
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import parse_topic
+from fastwire.kafka.producing.transaction import FEATURE, IMPLICIT_END, IMPLICIT_LEVEL
+from fastwire.kafka.protocol.connection import Key
 
 from ..base import RefusedError
 from .connection import KafkaConnection
@@ -20,9 +22,13 @@ INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_grou
 def api_versions(connection: KafkaConnection, request: Request) -> Body | None:
     """Handle ApiVersions."""
     ranges = connection.broker.versions.items()
+    implicit = connection.broker.versions[Key.END_TXN][1] >= IMPLICIT_END
+    feature = {"name": FEATURE, "max_version_level": IMPLICIT_LEVEL, "min_version_level": IMPLICIT_LEVEL}
     return {
         "error_code": 0,
         "api_keys": [{"api_key": key, "min_version": first, "max_version": last} for key, (first, last) in ranges],
+        "finalized_features_epoch": 1,
+        "finalized_features": [feature] if implicit else [],
     }
 
 

@@ -9,7 +9,7 @@ from ...runtime.clock import now_ms
 from ..base import RefusedError
 from .connection import KafkaConnection
 from .requests import Request
-from .transactions import identify
+from .transactions import check_batch, identify
 
 __all__ = ["init_producer_id", "produce"]
 
@@ -29,7 +29,7 @@ def produce(connection: KafkaConnection, request: Request) -> Body | None:
             try:
                 if request.body["acks"] not in (-1, 0, 1):
                     raise RefusedError(INVALID_REQUIRED_ACKS)
-                answer["base_offset"] = _store(connection, topic["name"], one["index"], one["records"] or b"")
+                answer["base_offset"] = _store(connection, request, topic["name"], one["index"], one["records"] or b"")
                 answer["log_start_offset"] = broker.partition(topic["name"], one["index"]).start
             except RefusedError as exc:
                 answer["error_code"] = exc.code
@@ -46,7 +46,7 @@ def produce(connection: KafkaConnection, request: Request) -> Body | None:
     return {"responses": answers, "node_endpoints": [one for one in broker.nodes() if one["node_id"] in hinted]}
 
 
-def _store(connection: KafkaConnection, topic: str, number: int, records: bytes) -> int:
+def _store(connection: KafkaConnection, request: Request, topic: str, number: int, records: bytes) -> int:
     broker = connection.broker
     found = broker.find(topic)
     if found is None or not 0 <= number < len(found.partitions):
@@ -67,6 +67,9 @@ def _store(connection: KafkaConnection, topic: str, number: int, records: bytes)
         raise RefusedError(INVALID_RECORD, "one batch without holes per partition")
     if heads[0].producer_id >= broker.next_producer_id:
         raise RefusedError(Code.UNKNOWN_PRODUCER_ID)
+    if heads[0].transactional:
+        name = request.body["transactional_id"]
+        check_batch(connection, request.version, name, heads[0], (topic, number))
     offset = partition.produce(heads[0], records, now_ms())
     broker.held.wake()
     if fault is not None:

@@ -47,6 +47,7 @@ _TABLE = {
     Key.PRODUCE: (3, 5, 7, 7, 8, 9, 9, 11, 12, 12, 3),
     Key.INIT_PRODUCER_ID: (0, 0, 1, 1, 2, 4, 4, 5, 5, 5, 0),
     Key.ADD_PARTITIONS_TO_TXN: (0, 0, 1, 1, 1, 3, 3, 3, 3, 3, 0),  # higher ones are for brokers
+    Key.END_TXN: (0, 0, 1, 1, 1, 3, 3, 4, 5, 5, 0),
     Key.CREATE_TOPICS: (2, 2, 3, 3, 5, 7, 7, 7, 7, 7, 2),
     Key.DELETE_TOPICS: (1, 1, 3, 3, 4, 6, 6, 6, 6, 6, 1),
     Key.SASL_HANDSHAKE: (0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0),

@@ -94,7 +94,9 @@ class PartitionLog:
     def mark(self, producer_id: int, epoch: int, marker: bytes, now_ms: int) -> None:
         """Store the marker of a coordinator: batches of earlier epochs of the producer are refused from now on."""
         self.append(marker, now_ms)
-        self._producers[producer_id] = _ProducerState(epoch)
+        known = self._producers.get(producer_id)
+        if known is None or known.epoch != epoch:
+            self._producers[producer_id] = _ProducerState(epoch)
 
     def lead(self, node: int) -> None:
         """Begin a new leader epoch, with this leader."""
@@ -155,6 +157,7 @@ class TransactionalId:
     producer_id: int
     epoch: int = 0
     places: set[tuple[str, int]] = field(default_factory=set)
+    ended: tuple[int, int] | None = None  # epoch and kind of the marker of the transaction that has ended
 
 
 def _is_abort(marker: bytes) -> bool:

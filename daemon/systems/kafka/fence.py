@@ -12,12 +12,13 @@ from typing import TypeVar
 from fastwire.errors import FastwireError
 from fastwire.kafka.format.error import RETRY, BrokerError, Code
 from fastwire.kafka.protocol.connection import Key
+from fastwire.producer import TransactionLost
 
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger
 from .cluster import Cluster
 
-__all__ = ["can_fence", "fence", "fenced_name", "identify"]
+__all__ = ["can_fence", "fence", "fenced_name", "identify", "patiently"]
 
 PATIENCE_S = 30.0
 COORDINATOR_S = 10.0  # at first use a cluster makes the topic of the coordinators
@@ -37,7 +38,7 @@ def fenced_name(sender: str, partition: int) -> str:
 async def can_fence(cluster: Cluster, sender: str) -> bool:
     """Return True if the cluster has a coordinator of transactions for this client. Raises FastwireError."""
     try:
-        await _patiently(lambda: identify(cluster, f"fastwire-{sender}"), COORDINATOR_S)
+        await patiently(lambda: identify(cluster, f"fastwire-{sender}"), COORDINATOR_S)
     except BrokerError as exc:
         log.warning(
             "the cluster lets this client have no transactional id: requests of a killed process cannot be fenced",
@@ -72,7 +73,7 @@ async def fence(cluster: Cluster, topic: str, sender: str) -> None:
 
 
 async def _fence(cluster: Cluster, topic: str, partition: int, name: str) -> None:
-    producer_id, epoch = await _patiently(lambda: identify(cluster, name))
+    producer_id, epoch = await patiently(lambda: identify(cluster, name))
     if epoch == 0:
         return  # the former process has never had it
     owner = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch}
@@ -85,13 +86,13 @@ async def _fence(cluster: Cluster, topic: str, partition: int, name: str) -> Non
             if code:
                 raise BrokerError(code, f"transactional id {name}")
 
-    await _patiently(begin)
+    await patiently(begin)
     # The coordinator aborts what is open, and gives no other epoch until the marker is written.
-    await _patiently(lambda: identify(cluster, name))
+    await patiently(lambda: identify(cluster, name))
 
 
-async def _patiently(ask: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
-    """Return what ``ask`` returns, called again for a while after errors that pass."""
+async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
+    """Return what ``ask`` returns, called again for a while after errors that pass. Raises FastwireError."""
     backoff = Backoff(most_s=1.0)
     now = asyncio.get_running_loop().time
     give_up_at = now() + patience_s
@@ -99,6 +100,7 @@ async def _patiently(ask: Callable[[], Awaitable[T]], patience_s: float = PATIEN
         try:
             return await ask()
         except FastwireError as exc:
-            if (isinstance(exc, BrokerError) and exc.code not in RETRY) or now() >= give_up_at:
+            for_good = isinstance(exc, TransactionLost) or (isinstance(exc, BrokerError) and exc.code not in RETRY)
+            if for_good or now() >= give_up_at:
                 raise
         await asyncio.sleep(backoff.next())

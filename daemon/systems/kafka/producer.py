@@ -11,6 +11,7 @@ from fastwire.kafka.producing.partitioner import Partitioner
 from fastwire.kafka.producing.payload import Compression, Record
 from fastwire.kafka.producing.producer import Producer, ProducerSettings, Sending, weight
 from fastwire.kafka.protocol.connection import Key
+from fastwire.producer import TransactionLost
 
 from ..producing.leaderwriter import OPEN_S, LeaderPart, LeaderWriter
 from ..producing.topicwriter import PENDING_BYTES
@@ -19,6 +20,7 @@ from .cluster import Cluster
 from .fence import fenced_name, identify
 from .link import Answer, Link
 from .refusal import is_for_good
+from .transactions import Transactions
 
 __all__ = ["TopicProducer"]
 
@@ -29,8 +31,8 @@ ZSTD_FROM = 7  # the version of Produce
 class TopicProducer(LeaderWriter["_Part", Record]):
     """Writes to all partitions of one topic. As a context, a normal exit waits until all records are confirmed.
 
-    The owner of ``cluster`` has to tick its links. A ``sender`` can be fenced by its name (``fence.py``). Everything
-    raises ProduceError.
+    The owner of ``cluster`` has to tick its links. A ``sender`` can be fenced by its name (``fence.py``). With
+    ``transactions`` all records are part of these. Everything raises ProduceError.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class TopicProducer(LeaderWriter["_Part", Record]):
         settings: ProducerSettings | None = None,
         *,
         sender: str = "",
+        transactions: Transactions | None = None,
         most_pending_bytes: int = PENDING_BYTES,
     ) -> None:
         super().__init__(topic, most_pending_bytes=most_pending_bytes)
         self.settings = settings or ProducerSettings()
         self.cluster = cluster
         self.sender = sender
+        self.transactions = transactions
         self._partitioner = Partitioner(1)
 
     def patience_s(self, error: FastwireError) -> float:
@@ -56,7 +60,7 @@ class TopicProducer(LeaderWriter["_Part", Record]):
 
     def ends(self, error: FastwireError) -> bool:
         """See ``LeaderWriter.ends``."""
-        return is_for_good(error)
+        return is_for_good(error) or isinstance(error, TransactionLost)
 
     async def _count(self) -> int:
         await self.cluster.refresh([self.topic], create=True)
@@ -82,7 +86,9 @@ class TopicProducer(LeaderWriter["_Part", Record]):
 
 class _Part(LeaderPart[Producer]):
     def __init__(self, owner: TopicProducer, partition: int) -> None:
-        super().__init__(Producer(owner.settings, fenceable=bool(owner.sender)), owner, partition)
+        name = "" if owner.transactions is None else owner.transactions.name
+        machine = Producer(owner.settings, fenceable=bool(owner.sender), transaction=name)
+        super().__init__(machine, owner, partition)
         self._owner = owner
         self._link: Link | None = None
         self._stale = False  # the metadata are known to be old
@@ -93,7 +99,14 @@ class _Part(LeaderPart[Producer]):
     async def _send(self) -> None:
         """Send all requests that are allowed now."""
         machine = self.machine
-        if machine.needs_identity:
+        transactions = self._owner.transactions
+        if transactions is not None:
+            if not machine.waits:
+                return
+            identity = await transactions.join((self._owner.topic, self.partition))
+            if identity != machine.identity:
+                machine.identify(*identity)
+        elif machine.needs_identity:
             machine.identify(*await self._identity())
         while (link := self._link) is None or not link.ready or self._stale:
             if self._stale:
@@ -104,7 +117,9 @@ class _Part(LeaderPart[Producer]):
             raise UnsupportedError(f"{link} is too old a broker for zstd")
         while (sending := machine.take(self._loop.time())) is not None:
             try:
-                answer = link.begin(Key.PRODUCE, sending.request(self._owner.topic, self.partition, REPLICATION_MS))
+                body = sending.request(self._owner.topic, self.partition, REPLICATION_MS)
+                most = None if transactions is None else transactions.most_produce
+                answer = link.begin(Key.PRODUCE, body, most=most)
             except FastwireError:
                 machine.unanswered(self._loop.time())
                 raise

@@ -14,6 +14,7 @@ _PERMISSIONS = frozenset(
         Code.TOPIC_AUTHORIZATION_FAILED,
         Code.GROUP_AUTHORIZATION_FAILED,
         Code.CLUSTER_AUTHORIZATION_FAILED,
+        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         Code.UNSUPPORTED_SASL_MECHANISM,
         Code.SASL_AUTHENTICATION_FAILED,
     }
@@ -28,6 +29,7 @@ _FOR_GOOD = frozenset(
         Code.FENCED_INSTANCE_ID,
         Code.UNSUPPORTED_ASSIGNOR,
         Code.INVALID_REGULAR_EXPRESSION,
+        Code.INVALID_TRANSACTION_TIMEOUT,
     }
 )
 
@@ -44,6 +46,7 @@ _OF_READING = frozenset(
 )
 _ADVICE = {
     Code.TOPIC_AUTHORIZATION_FAILED: "allow this user READ and DESCRIBE on the topic, then start again",
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow this user WRITE and DESCRIBE on the transactional id",
     Code.CLUSTER_AUTHORIZATION_FAILED: "allow this user what the broker's log says it has denied, then start again",
     Code.CORRUPT_MESSAGE: "the broker cannot read its own log there: look at its disk, or let another replica lead",
     Code.UNSUPPORTED_VERSION: "the broker cannot convert its stored records to a format that this client requests",

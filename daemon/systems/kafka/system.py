@@ -1,13 +1,17 @@
 """Kafka as a ``System``."""
 
+from contextlib import AbstractAsyncContextManager
+
 from fastwire.kafka.grammar import GRAMMAR
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import MakeSource
+from ..ledger import LedgerOptions, LedgerWriter
 from ..reading.clusterreader import ClusterReader, ClusterSystem
 from ..reading.offsets import start_at_offsets
 from ..recall import Recall
+from ..writer import WriteOptions
 from .config import KafkaConnection, KafkaSourceConfig
 
 __all__ = ["SYSTEM"]
@@ -31,6 +35,13 @@ class _Kafka(ClusterSystem):
         return ClusterReader(
             lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
         )
+
+    def open_ledger(
+        self, connection: Connection, topic: str, options: WriteOptions, ledger: LedgerOptions
+    ) -> AbstractAsyncContextManager[LedgerWriter]:
+        from .ledger import open_ledger
+
+        return open_ledger(connection, topic, options, ledger)
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
         from .recall import recall_of

@@ -19,7 +19,7 @@ from .fence import can_fence
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 
-__all__ = ["KafkaWriter", "open_writer"]
+__all__ = ["KafkaWriter", "open_writer", "producer_settings"]
 
 
 class KafkaWriter(RecordWriter[Record]):
@@ -41,12 +41,17 @@ class KafkaWriter(RecordWriter[Record]):
 
 def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[KafkaWriter]:
     """See ``System.open_writer``."""
+    settings = producer_settings(options)
+    return _open(ClientSettings(**client_fields(connection)), topic, settings, options.name)
+
+
+def producer_settings(options: WriteOptions) -> ProducerSettings:
+    """Return the settings of a producer. Raises ValueError for what Kafka does not have."""
     if options.public_keys:
         raise ValueError("Kafka has no encryption of records")
     refuse_create(options, "Kafka")
     codec = codec_named(Compression, options.compression, "Kafka")
-    settings = ProducerSettings(compression=codec, batching=BatchLimits(records=max(options.batch, 1)))
-    return _open(ClientSettings(**client_fields(connection)), topic, settings, options.name)
+    return ProducerSettings(compression=codec, batching=BatchLimits(records=max(options.batch, 1)))
 
 
 @asynccontextmanager

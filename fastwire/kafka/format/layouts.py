@@ -442,6 +442,18 @@ response
     ]
   ]
 
+EndTxn key=26 v=0-5 flex=3
+request
+  transactional_id string
+  producer_id i64
+  producer_epoch i16
+  committed bool
+response
+  throttle_time_ms i32
+  error_code i16
+  producer_id i64 v5+ =-1
+  producer_epoch i16 v5+ =-1
+
 CreateTopics key=19 v=0-7 flex=5
 request
   topics [

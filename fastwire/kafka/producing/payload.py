@@ -22,6 +22,7 @@ from fastwire.wire.writer import encode_zigzag
 __all__ = [
     "BATCH_HEADER",
     "MAX_SEQUENCE",
+    "TRANSACTIONAL",
     "BatchHead",
     "Compression",
     "Record",
@@ -45,9 +46,10 @@ _XERIAL_CHUNK = 32 << 10
 
 _CODEC = 0x07
 _APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
+TRANSACTIONAL = 0x10
+"""The attribute of a batch of a transaction."""
 _CONTROL = 0x20
-ABORTED = _TRANSACTIONAL | _CONTROL
+ABORTED = TRANSACTIONAL | _CONTROL
 """The attributes of a batch with a marker that ends a transaction."""
 
 
@@ -97,7 +99,7 @@ class BatchHead:
     @property
     def transactional(self) -> bool:
         """True for a batch of a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
@@ -215,7 +217,7 @@ def encode_batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        attributes=(_TRANSACTIONAL if transactional else 0) | (0 if append_time is None else _APPEND_TIME),
+        attributes=(TRANSACTIONAL if transactional else 0) | (0 if append_time is None else _APPEND_TIME),
     )
 
 

@@ -12,8 +12,15 @@ from fastwire.errors import ProtocolError
 from fastwire.kafka.format.error import RETRY, BrokerError, Code
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.producing.outgoing import RecordBlock
-from fastwire.kafka.producing.payload import MAX_SEQUENCE, Compression, Record, encode_batch, encode_block_batch
-from fastwire.producer import RETRY_S, Batch, BatchedProducer, BatchLimits, NotConfirmed
+from fastwire.kafka.producing.payload import (
+    MAX_SEQUENCE,
+    TRANSACTIONAL,
+    Compression,
+    Record,
+    encode_batch,
+    encode_block_batch,
+)
+from fastwire.producer import RETRY_S, Batch, BatchedProducer, BatchLimits, NotConfirmed, TransactionLost
 
 __all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
 
@@ -24,6 +31,12 @@ FORGOTTEN_S = 60.0  # idle time after which the leader may have forgotten the pr
 _LOST_TRACK = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.UNKNOWN_PRODUCER_ID})
 # One record is the reason, or the size of the batch: the others may be stored without it (spec: kafka 14.1).
 _REFUSED = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_RECORD, Code.INVALID_TIMESTAMP})
+# In a transaction nothing is sent under another id.
+_OF_TRANSACTION = _LOST_TRACK | {
+    Code.INVALID_TXN_STATE,
+    Code.INVALID_PRODUCER_ID_MAPPING,
+    Code.TRANSACTION_ABORTABLE,
+}
 _AGAIN = RETRY | {Code.CORRUPT_MESSAGE}  # the batch was intact when it was sent
 
 
@@ -47,11 +60,13 @@ class Sending:
 
     data: bytes
     batch: _Batch
+    transaction: str = ""
 
     def request(self, topic: str, partition: int, timeout_ms: int) -> Body:
         """Return the body of a Produce request with acks of all in-sync replicas."""
         partitions = [{"index": partition, "records": self.data}]
         return {
+            "transactional_id": self.transaction or None,
             "acks": -1,
             "timeout_ms": timeout_ms,
             "topic_data": [{"name": topic, "partition_data": partitions}],
@@ -83,12 +98,15 @@ class Producer(BatchedProducer[Record, _Batch]):
     ``take`` returns the next batch to send; every ``Sending`` comes back by ``answered`` or ``unanswered``. While
     ``needs_identity`` is true nothing is sent: request a producer id and call ``identify``. A producer that starts over
     gets an id of its own, so that other partitions are not affected. A ``fenceable`` one fails when its epoch is old:
-    another one of its name has fenced it.
+    another one of its name has fenced it. The batches of one with a transactional id, ``transaction``, are part of its
+    transaction; it fails where another one would start over, because a transaction has all of its records or none.
     """
 
-    def __init__(self, settings: ProducerSettings, *, fenceable: bool = False) -> None:
+    def __init__(self, settings: ProducerSettings, *, fenceable: bool = False, transaction: str = "") -> None:
         super().__init__(settings)
-        self._fenceable = fenceable
+        self._fenceable = fenceable or bool(transaction)
+        self._transaction = transaction
+        self._gapped = False  # a batch was refused for good, and those behind it are numbered anew
         self._compression = settings.compression
         self._producer_id = -1
         self._epoch = -1
@@ -113,6 +131,16 @@ class Producer(BatchedProducer[Record, _Batch]):
         """True if a producer id is needed now."""
         return self._start_over and not self._in_flight and bool(self._pending)
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Producer id and epoch; -1 and -1 before ``identify``."""
+        return self._producer_id, self._epoch
+
+    @property
+    def waits(self) -> bool:
+        """True if there are closed batches."""
+        return bool(self._pending)
+
     def identify(self, producer_id: int, epoch: int) -> None:
         """Set the producer id; the unsent batches are numbered from 0."""
         self._producer_id, self._epoch = producer_id, epoch
@@ -125,7 +153,7 @@ class Producer(BatchedProducer[Record, _Batch]):
     def take(self, now: float) -> Sending | None:
         """Return the next batch that may be sent now, if any."""
         if self._holding and not self._in_flight:
-            self._holding = False
+            self._holding = self._gapped = False
         if self._holding or self._start_over or now < self._again_at or self._in_flight >= self._most_in_flight(now):
             return None
         if self._in_flight == len(self._pending):
@@ -134,7 +162,7 @@ class Producer(BatchedProducer[Record, _Batch]):
         if not batch.data:
             self._encode(batch)
         self._in_flight += 1
-        return Sending(batch.data, batch)
+        return Sending(batch.data, batch, self._transaction)
 
     def _most_in_flight(self, now: float) -> int:
         """Return how many batches may be in flight: one, until the leader has confirmed a sequence of this id.
@@ -159,6 +187,7 @@ class Producer(BatchedProducer[Record, _Batch]):
                 producer_id=self._producer_id,
                 producer_epoch=self._epoch,
                 base_sequence=batch.sequence,
+                attributes=TRANSACTIONAL if self._transaction else 0,
             )
             return
         assert isinstance(records, list)
@@ -168,6 +197,7 @@ class Producer(BatchedProducer[Record, _Batch]):
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             base_sequence=batch.sequence,
+            transactional=bool(self._transaction),
         )
 
     # --- answers in
@@ -183,11 +213,14 @@ class Producer(BatchedProducer[Record, _Batch]):
             if not self._holding:
                 self._known_at = now
             self._end(batch, offset=offset if code == Code.NONE else -1)
-        elif self._fenceable and code == Code.INVALID_PRODUCER_EPOCH:
-            self.fail(BrokerError(code, "another process has fenced this producer", said))
+        elif self._fenceable and code in (Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED):
+            fenced = BrokerError(code, "another process has fenced this producer", said)
+            self.fail(TransactionLost(str(fenced)) if self._transaction else fenced)
+        elif self._transaction and code in _OF_TRANSACTION and not self._gapped:
+            self.fail(TransactionLost(str(BrokerError(code, "the transaction is lost", said))))
         elif code in _LOST_TRACK:
             self.trouble = str(BrokerError(code, "the broker has lost track of the producer", said))
-            if first:
+            if first and not self._transaction:
                 self._start_over = True
             self._hold(now)  # an earlier batch has not arrived either
         elif code in _AGAIN:
@@ -198,8 +231,14 @@ class Producer(BatchedProducer[Record, _Batch]):
             self._hold(now)
         else:
             error = BrokerError(code, "the broker has not stored the records", said)
-            self._end(batch, error=error, refused=code in _REFUSED)
-            self._leave_gap(now)
+            refused = code in _REFUSED
+            if self._transaction and not refused:
+                self.fail(error)
+            elif self._transaction:
+                self._close_gap(batch, error, now)
+            else:
+                self._end(batch, error=error, refused=refused)
+                self._leave_gap(now)
 
     def unanswered(self, now: float) -> None:
         """Handle a lost connection: the batch may be stored, and is sent again."""
@@ -215,6 +254,16 @@ class Producer(BatchedProducer[Record, _Batch]):
     def _leave_gap(self, now: float) -> None:
         """Start over after a batch that will never be stored, because later sequences depend on it."""
         self._start_over = True
+        self._hold(now)
+
+    def _close_gap(self, batch: _Batch, error: BrokerError, now: float) -> None:
+        """Give its sequence to the batch behind one that is refused: none of those behind it can be stored."""
+        behind = list(self._pending)[self._pending.index(batch) + 1 :]
+        for one in behind:
+            one.sequence, one.data = -1, b""
+        self._next_sequence = batch.sequence
+        self._gapped = True
+        self._end(batch, error=error, refused=True)
         self._hold(now)
 
     def _halve(self, batch: _Batch) -> None:
@@ -236,7 +285,9 @@ class Producer(BatchedProducer[Record, _Batch]):
             self._pending.insert(at, half)
 
     def _expired(self, error: NotConfirmed, now: float) -> None:
-        if self._start_over or self._next_sequence == 0:
+        if self._transaction:
+            self.fail(error)
+        if self._start_over or self._next_sequence == 0 or self.failure is not None:
             return
         # Later batches may be stored, too, and the broker would not recognise them under other sequences.
         for batch in [one for one in self._pending if one.sequence >= 0]:

@@ -43,6 +43,7 @@ class Key:
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
+    END_TXN = 26
     DESCRIBE_CONFIGS = 32
     SASL_AUTHENTICATE = 36
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -71,6 +72,7 @@ HIGHEST = {
     Key.INIT_PRODUCER_ID: (0, 5),
     Key.OFFSET_FOR_LEADER_EPOCH: (3, 4),
     Key.ADD_PARTITIONS_TO_TXN: (0, 3),
+    Key.END_TXN: (0, 5),
     Key.DESCRIBE_CONFIGS: (1, 4),
     Key.SASL_AUTHENTICATE: (0, 2),
     Key.CONSUMER_GROUP_HEARTBEAT: (0, 1),
@@ -106,6 +108,7 @@ class Connection(ChunkConnection[Scanner, Event]):
         super().__init__(scanner)
         self.state = State.NEW
         self.versions: dict[int, tuple[int, int]] = {}  # of the broker, by key
+        self.features: dict[str, int] = {}  # finalized ones of the cluster, with their levels
         self.fetches_outstanding = 0
         self._client_id = client_id
         self._software_version = software_version
@@ -330,6 +333,7 @@ class Connection(ChunkConnection[Scanner, Event]):
         body = decode_response(Key.API_VERSIONS, pending.version, frame)
         self._mute(body.get("throttle_time_ms", 0), now, events)
         self.versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in body["api_keys"]}
+        self.features = {one["name"]: one["max_version_level"] for one in body.get("finalized_features", ())}
         if self._mechanism is None:
             self._ready(events)
         else:

@@ -20,8 +20,9 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.net.endpoint import ConnectionRefused
 from fastwire_daemon.pipeline import topicoutlet
+from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicoutlet import TopicOutlet
-from fastwire_daemon.pipeline.topicsink import TopicSink, topic_sink
+from fastwire_daemon.pipeline.topicsink import TopicSink
 from fastwire_daemon.runtime.errors import LogRefusedError, SinkFailedError
 from fastwire_daemon.systems.produced import Produced, ProduceError, Refused
 from fastwire_daemon.systems.writer import Put, Writer, puts_of

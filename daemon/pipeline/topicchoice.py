@@ -1,0 +1,84 @@
+"""Makes the sink of a pipeline that writes to a topic: with or without positions of its own, or exactly once."""
+
+from functools import partial
+from secrets import token_hex
+
+from fastwire.systems import grammar_named, row_of
+
+from ..config import ConfigError, PipelineConfig, Problem
+from ..dataset.place import bucket_of
+from ..dataset.writer import DatasetWriter
+from ..sinks.registry import dataset_options
+from ..systems.ledger import LedgerOptions
+from ..systems.registry import system_named
+from ..systems.writer import WriteOptions
+from .topicledger import LedgerTopicSink
+from .topicoutlet import TopicOutlet
+from .topicrows import needed_columns
+from .topicsink import RememberingTopicSink, TopicSink
+
+__all__ = ["topic_sink"]
+
+BATCH_RECORDS = 1000
+LEAST_TRANSACTION_S, MOST_TRANSACTION_S = 60.0, 900.0  # brokers allow no more by default
+
+
+def topic_sink(config: PipelineConfig) -> TopicSink:
+    """Return the sink of a pipeline that writes to a topic; it is not opened yet. Raises ConfigError."""
+    sink = config.sink
+    assert sink.connection is not None, "the configuration was checked"
+    assert sink.topic is not None
+    system = sink.connection.system
+    options = WriteOptions(
+        compression=None if sink.compression is None else sink.compression.upper(),
+        batch=BATCH_RECORDS,
+        batching=sink.batching,
+        hashing=sink.key_hash,
+    )
+    make_writer = partial(system_named(system).open_writer, sink.connection, sink.topic, options)
+    try:
+        make_writer()  # raises now what is wrong with the options; it connects only when it is entered
+    except ValueError as exc:
+        raise ConfigError([Problem("", "sink.compression", str(exc))]) from None
+    what = f"{sink.topic} at {sink.connection.url}"
+    ordering_keys = "orderingKey" in row_of(system).names
+    needed = needed_columns(config.source.system, row_of(config.source.system).names)
+    if sink.delivery == "exactly-once":
+        if config.source.shared:
+            why = "needs a source whose partitions have one reader each, which a shared subscription has not"
+            raise ConfigError([Problem("", "sink.delivery", why)])
+        name = pipeline_name(config)
+        ledger = LedgerOptions(
+            name=f"fastwire-{name}-{token_hex(8)}", topic=sink.positions, timeout_s=transaction_s(sink.roll.age)
+        )
+        open_ledger = partial(system_named(system).open_ledger, sink.connection, sink.topic, options, ledger)
+        try:
+            open_ledger()
+        except ValueError as exc:
+            raise ConfigError([Problem("", "sink.delivery", str(exc))]) from None
+        return LedgerTopicSink(open_ledger, what, name, dataset_options(config), needed, ordering_keys=ordering_keys)
+    outlet = TopicOutlet(make_writer, what)
+    if sink.path is None:
+        return TopicSink(outlet, ordering_keys=ordering_keys)
+    make_memory = partial(DatasetWriter, sink.path, dataset_options(config), bucket_of(sink))
+    return RememberingTopicSink(
+        outlet,
+        lambda on_full, stop: make_memory(on_full=on_full, stop=stop),
+        needed,
+        ordering_keys=ordering_keys,
+        keeps=sink.on_error == "dead_letter",
+    )
+
+
+def pipeline_name(config: PipelineConfig) -> str:
+    """Return the name of the positions of a pipeline: the same for all daemons that share its work."""
+    source, sink = config.source, config.sink
+    assert sink.connection is not None, "it is a topic"
+    assert sink.topic is not None
+    topic = grammar_named(sink.connection.system).topic(sink.topic)
+    return f"{source.system}/{getattr(source, 'subscription', '')}/{topic}"  # topics of Kafka have no slash
+
+
+def transaction_s(age_s: float) -> float:
+    """Return how many seconds a transaction may take whose roll ends at an age of ``age_s``."""
+    return min(max(2 * age_s + LEAST_TRANSACTION_S, LEAST_TRANSACTION_S), MOST_TRANSACTION_S)

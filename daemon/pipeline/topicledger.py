@@ -1,0 +1,291 @@
+"""A topic as an exactly-once sink: records and positions are one transaction of the topic's brokers.
+
+Positions are entries of a ledger (``systems.ledger``), which keeps the last value of each key. A log is written by its
+owner, the last daemon that has claimed it:
+
+1. It commits a claim: an entry with the log's name and its own.
+2. It reads all claims. One behind its own is of a later owner: it gives way. It fences those before its own, which can
+   commit nothing any more, and deletes their claims.
+3. It reads the positions, which no one else can change now, and goes on behind them.
+
+A daemon that is fenced begins anew, and claims each log that its source still assigns to it. Whoever claims later has
+seen all earlier claims, and has fenced their daemons after they were committed: of two one is fenced.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any
+
+import orjson
+
+from fastwire.columns.chunk import DeadLetter
+from fastwire.errors import FastwireError
+from fastwire.position import Coverage, Log, OverlapError, Position, Span
+from fastwire.producer import TransactionLost
+
+from ..dataset.description import DatasetOptions, Description
+from ..dataset.log.checkpoint import Checkpoint
+from ..runtime.errors import DatasetDamagedError, DatasetMismatchError, SinkFailedError, Superseded
+from ..systems.ledger import LedgerWriter
+from .topicoutlet import TopicOutlet
+from .topicsink import TopicSink
+
+__all__ = ["LedgerTopicSink", "Positions"]
+
+FORMAT = 1
+
+
+class Positions:
+    """The entries of one pipeline in a ledger; ``name`` is the pipeline's, the same for all of its daemons."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.coverage = Coverage()
+        """The committed Coverage."""
+        self.claims: dict[Log, list[str]] = {}
+        """The names of the writers that have claimed a log, in the order of their claims."""
+        self.description: dict[str, Any] = {}
+        """Facts about the source's cluster: ``cluster``, ``hosts``, ``cluster_id``; empty before the first commit."""
+
+    def read(self, entries: Mapping[bytes, bytes]) -> None:
+        """Take what is of this pipeline among all entries. Raises DatasetDamagedError."""
+        self.coverage, self.claims, self.description = Coverage(), {}, {}
+        for key, value in entries.items():
+            try:
+                kind, name, *rest = orjson.loads(key)
+                if name != self._name:
+                    continue
+                if kind == "positions":
+                    self.coverage.adopt(Checkpoint.decode(value, 0).coverage)
+                elif kind == "claim":
+                    self.claims.setdefault(Log(*rest[:-1]), []).append(rest[-1])
+                elif kind == "pipeline":
+                    self.description = orjson.loads(value)
+                    if self.description.get("format") != FORMAT:
+                        raise ValueError(f"format {self.description.get('format')!r}")
+            except (ValueError, TypeError) as exc:
+                raise DatasetDamagedError(f"the positions of {self._name}: the entry {key!r:.200}: {exc}") from exc
+
+    def claim(self, log: Log, writer: str) -> bytes:
+        """Return the key of a claim; it has a value until another owner deletes it."""
+        return self._key("claim", *_parts(log), writer)
+
+    def described(self) -> tuple[bytes, bytes]:
+        """Return the entry of the description."""
+        return self._key("pipeline"), orjson.dumps({"format": FORMAT, **self.description})
+
+    def landed(self, coverage: Coverage, logs: Iterable[Log]) -> dict[bytes, bytes]:
+        """Return the entries for the positions of ``logs``."""
+        return {
+            self._key("positions", *_parts(log)): Checkpoint(coverage=coverage.only(log)).encode() for log in set(logs)
+        }
+
+    def _key(self, *parts: str) -> bytes:
+        return orjson.dumps([parts[0], self._name, *parts[1:]])
+
+
+def _parts(log: Log) -> tuple[str, ...]:
+    return log.system, log.cluster, log.topic, log.partition, log.incarnation
+
+
+class LedgerTopicSink(TopicSink):
+    """A ``LoggedSink`` that is exactly once: see the module. A record that the topic never takes stops its log.
+
+    ``options`` describe the source, as for a dataset.
+    """
+
+    exactly_once = True
+    too_many_files = False
+    committed_files = 0
+    committed_bytes = 0
+    unpooled_bytes = 0
+    staged_bytes = 0
+    exists = True  # without positions the cursor of the source's brokers tells where to begin
+
+    def __init__(
+        self,
+        make_writer: Callable[[], AbstractAsyncContextManager[LedgerWriter]],
+        what: str,
+        name: str,
+        options: DatasetOptions,
+        needed_columns: frozenset[str],
+        *,
+        ordering_keys: bool = False,
+    ) -> None:
+        super().__init__(TopicOutlet(make_writer, what), ordering_keys=ordering_keys)
+        self.needed_columns = needed_columns
+        self._options = options
+        self._positions = Positions(name)
+        self._owned: set[Log] = set()
+        self._floors: dict[Log, Position] = {}
+        self._lost = False  # the last transaction, and none was committed since then
+
+    # --- state
+
+    @property
+    def cluster(self) -> str:
+        """See ``LoggedSink.cluster``."""
+        return str(self._positions.description.get("cluster", self._options.cluster))
+
+    @property
+    def threads(self) -> list[int | None]:
+        """The threads that calls wait for."""
+        return [self._outlet.thread]
+
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """See ``LoggedSink.stage_ns``."""
+        return {}
+
+    # --- the sink
+
+    def open(self) -> Coverage:
+        """Begin a new life of the writer, and read what has landed."""
+        self._owned.clear()
+        super().open()
+        self._calling(self._read)
+        return self._positions.coverage.copy()
+
+    def identify(self, cluster_id: str) -> None:
+        """See ``LoggedSink``. The id is part of the next commit."""
+        known = self._positions.description.get("cluster_id", "")
+        if known and cluster_id and known != cluster_id:
+            raise DatasetMismatchError(
+                f"the positions of {self._outlet.what} are those of the cluster whose id is {known}, but that at "
+                f"{', '.join(self._options.hosts)} has the id {cluster_id}. Correct source.url, or use another group"
+            )
+        self._describe(cluster_id=known or cluster_id)
+
+    def claim(self, logs: Sequence[Log]) -> Coverage:
+        """Become the owner of ``logs``; return the Coverage. The roll must be empty. Raises Superseded."""
+        wanted = [log for log in logs if log not in self._owned]
+        if wanted:
+            self._calling(partial(self._claim, wanted))
+            self._owned.update(wanted)
+        return self._positions.coverage.copy()
+
+    def create_dataset(self) -> None:
+        """Do nothing: the topic of the positions is made when the writer is opened."""
+
+    def refresh(self) -> Coverage:
+        """Return the Coverage: nobody else changes that of the logs that this sink owns."""
+        return self._positions.coverage.copy()
+
+    def raise_floors(self, floors: Mapping[Log, Position]) -> None:
+        """See ``LoggedSink.raise_floors``."""
+        self._floors.update(floors)
+
+    def commit(self) -> Coverage:
+        """Commit the records and the positions. Raises Superseded if another daemon has fenced this one."""
+        self._calling(self._flush)
+        if self._refused:
+            # The transaction has records of these logs, so it cannot be committed.
+            self._raise_refused()
+        return self._land(self._spans.take())
+
+    # --- inside
+
+    def _keep(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            self._refuse(letter)
+
+    def _land(self, spans: Sequence[Span]) -> Coverage:
+        foreign = {span.log for span in spans} - self._owned
+        if foreign:
+            raise SinkFailedError(f"a fault of this program: {min(map(str, foreign))} was written and is not claimed")
+        coverage = self._positions.coverage.copy()
+        try:
+            for span in spans:
+                coverage.add(span)
+        except OverlapError as exc:
+            raise Superseded(f"{self._outlet.what}: {exc}") from exc
+        for log, floor in self._floors.items():
+            if log in self._owned:
+                coverage.raise_floor(log, floor)
+        entries = self._positions.landed(coverage, (*(span.log for span in spans), *self._owned & {*self._floors}))
+        key, value = self._positions.described()
+        if entries:
+            self._calling(lambda: self._ledger.commit({key: value, **entries}))
+        self._positions.coverage = coverage
+        self._lost = False
+        self._begin_roll()
+        return coverage.copy()
+
+    def _begin_roll(self) -> None:
+        super()._begin_roll()
+        self._floors = {}
+
+    @property
+    def _ledger(self) -> LedgerWriter:
+        writer: Any = self._outlet.writer
+        assert isinstance(writer.name, str), "this outlet opens no other writers"
+        ledger: LedgerWriter = writer
+        return ledger
+
+    def _calling(self, call: Callable[[], Any]) -> None:
+        """Run a coroutine of the writer. Raises Superseded if its transaction is lost, and is begun anew at once.
+
+        A second loss without a commit between them is a failure, which is tried again after a pause.
+        """
+        try:
+            self._outlet.run(call)
+        except SinkFailedError as exc:
+            if not _is_lost(exc) or self._lost:
+                raise
+            self._lost = True
+            raise Superseded(f"{exc}; what it has not committed is read again") from exc
+
+    async def _read(self) -> None:
+        own = self._positions.description
+        self._positions.read(await self._ledger.entries())
+        if not self._positions.description:
+            self._positions.description = own  # nothing is committed yet
+        self._compare()
+
+    async def _claim(self, logs: Sequence[Log]) -> None:
+        own, positions = self._ledger.name, self._positions
+        await self._ledger.commit({positions.claim(log, own): b"1" for log in logs})
+        await self._read()
+        others: dict[str, list[Log]] = {}
+        for log in logs:
+            names = positions.claims[log]
+            if names[-1] != own:
+                raise TransactionLost(f"another daemon has claimed {log} meanwhile")
+            for name in names[:-1]:
+                others.setdefault(name, []).append(log)
+        for name in others:
+            await self._ledger.fence(name)
+        if others:
+            over = {positions.claim(log, name): None for name, logs in others.items() for log in logs}
+            await self._ledger.commit(over)
+            await self._read()
+
+    def _describe(self, **facts: str) -> None:
+        known = self._positions.description
+        hosts = known.get("hosts", list(self._options.hosts))
+        self._positions.description = {**known, "cluster": self.cluster, "hosts": hosts, **facts}
+
+    def _compare(self) -> None:
+        """Raise DatasetMismatchError if the positions are of a source at other hosts."""
+        known, options = self._positions.description, self._options
+        if known:
+            held = Description(
+                id="", system=options.system, cluster=known["cluster"], columns=(), split="none", partition_by="none",
+                extension="topic", created="", hosts=tuple(known["hosts"]),
+            )  # fmt: skip
+            if held.is_of_others(options):
+                raise DatasetMismatchError(
+                    f"the positions of {self._outlet.what} are those of a source at {', '.join(known['hosts'])}, but "
+                    f"source.url leads to {', '.join(options.hosts)}: records of another cluster would count as "
+                    "committed. If it is the same cluster on other hosts, set source.cluster = "
+                    f'"{known["cluster"]}"; for another cluster use another group'
+                )
+        self._describe()
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Return True if a transaction was lost, by a fence of another daemon or a timeout."""
+    while error is not None and not isinstance(error, TransactionLost):
+        error = error.__cause__
+    return isinstance(error, FastwireError)

@@ -1,0 +1,183 @@
+"""Writer whose records and positions are one transaction: the positions are in a compacted topic (spec: kafka 14.2)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+import pyarrow as pa
+
+from fastwire.errors import FastwireError
+from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.producing.payload import Record
+from fastwire.kafka.producing.producer import ProducerSettings
+from fastwire.kafka.protocol.connection import Key
+from fastwire.kafka.protocol.question import LATEST
+from fastwire.wire.pool import Pool
+
+from ...config import Connection, Start, TopicChoice
+from ...net.backoff import Backoff
+from ...runtime.clock import now_ms
+from ...runtime.outside import waits_for
+from ..ledger import LedgerOptions
+from ..produced import ProduceError
+from ..producing.topicwriter import failed
+from ..reading.clusterreader import ClusterReader
+from ..writer import WriteOptions
+from .client_cluster import ClientCluster
+from .cluster import Cluster
+from .fence import patiently
+from .producer import TopicProducer
+from .settings import ClientSettings, client_fields
+from .source import KafkaSource, reader_settings
+from .transactions import Transactions
+from .writer import KafkaWriter, producer_settings
+
+__all__ = ["KafkaLedgerWriter", "open_ledger"]
+
+PARTITION = 0  # the others are not used: a topic that gets more of them later must not lose its entries
+READ_BYTES = 16 << 20
+STABLE_S = 900.0  # the longest that brokers leave a transaction open by default
+CREATE_MS = 30_000
+CONFIGS = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": "3600000",  # of owners, each must be seen by the next ones
+    "segment.ms": "86400000",
+}
+
+
+class KafkaLedgerWriter(KafkaWriter):
+    """Implementation of ``LedgerWriter`` for Kafka."""
+
+    def __init__(
+        self,
+        producer: TopicProducer,
+        positions: TopicProducer,
+        transactions: Transactions,
+        connection: Connection,
+        cluster: Cluster,
+    ) -> None:
+        super().__init__(producer)
+        self._positions = positions
+        self._transactions = transactions
+        self._connection = connection
+        self._cluster = cluster
+
+    @property
+    def name(self) -> str:
+        """See ``LedgerWriter.name``."""
+        return self._transactions.name
+
+    async def fence(self, name: str) -> None:
+        """See ``LedgerWriter.fence``."""
+        await self._transactions.fence(name)
+
+    async def commit(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """See ``LedgerWriter.commit``."""
+        await self._producer.flush()
+        # These come last: an open transaction hides what others commit behind its first record.
+        for key, value in entries.items():
+            await self._positions.put(Record(value=value, key=key, timestamp=now_ms()), partition=PARTITION)
+        await self._positions.flush()
+        await self._transactions.commit()
+
+    async def entries(self) -> dict[bytes, bytes]:
+        """See ``LedgerWriter.entries``."""
+        topic = self._positions.topic
+        await _stable(self._cluster, topic)
+        found: dict[bytes, bytes] = {}
+        settings = reader_settings(self._connection, TopicChoice((topic,)), Start("earliest"))
+        settings = replace(settings, columns=frozenset({"key", "value"}))
+        pool = Pool(READ_BYTES)
+        reader = ClusterReader(
+            lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
+        )
+        try:
+            await reader.open()
+            async for chunk in reader.up_to_now():
+                if chunk.rows:
+                    batch = pa.record_batch(chunk)
+                    keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
+                    for key, value in zip(keys, values, strict=True):
+                        found.pop(key, None)
+                        if key and value:
+                            found[key] = value  # at the end: the order is that of the commits
+                chunk.release()
+        finally:
+            await reader.close()
+        return found
+
+
+async def _stable(cluster: Cluster, topic: str) -> None:
+    """Wait until all that the partition of the entries has now is visible: open transactions hide what follows."""
+    place = (topic, PARTITION)
+    end = await patiently(lambda: _end(cluster, topic, read_committed=False))
+    backoff, loop = Backoff(most_s=1.0), asyncio.get_running_loop()
+    give_up_at = loop.time() + STABLE_S
+    with waits_for(f"the end of a transaction of another producer on {topic}", STABLE_S):
+        while await patiently(lambda: _end(cluster, topic, read_committed=True)) < end:
+            if loop.time() >= give_up_at:
+                raise ProduceError(f"a transaction on {place[0]} partition {place[1]} has not ended for {STABLE_S:g} s")
+            await asyncio.sleep(backoff.next())
+
+
+async def _end(cluster: Cluster, topic: str, *, read_committed: bool) -> int:
+    await cluster.refresh([topic])
+    offsets = await cluster.list_offsets({(topic, PARTITION): LATEST}, read_committed=read_committed)
+    return offsets.of((topic, PARTITION))[0]
+
+
+async def _create(cluster: Cluster, topic: str) -> None:
+    """Make the topic of the entries if it does not exist. Raises FastwireError."""
+    await cluster.refresh([topic])
+    known = cluster.metadata.topics.get(topic)
+    if known is not None and known.error == Code.NONE:
+        return
+    asked = {
+        "topics": [
+            {
+                "name": topic,
+                "num_partitions": 1,
+                "replication_factor": -1,
+                "assignments": [],
+                "configs": [{"name": name, "value": value} for name, value in CONFIGS.items()],
+            }
+        ],
+        "timeout_ms": CREATE_MS,
+    }
+    answer = await (await cluster.any()).ask(Key.CREATE_TOPICS, asked)
+    for one in answer["topics"]:
+        if one["error_code"] not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+            advice = f"the topic {topic} for positions; make it with one partition and cleanup.policy=compact"
+            raise BrokerError(one["error_code"], advice, one.get("error_message"))
+
+
+def open_ledger(
+    connection: Connection, topic: str, options: WriteOptions, ledger: LedgerOptions
+) -> AbstractAsyncContextManager[KafkaLedgerWriter]:
+    """See ``System.open_ledger``."""
+    return _open(connection, topic, producer_settings(options), ledger)
+
+
+@asynccontextmanager
+async def _open(
+    connection: Connection, topic: str, settings: ProducerSettings, ledger: LedgerOptions
+) -> AsyncIterator[KafkaLedgerWriter]:
+    async with ClientCluster(ClientSettings(**client_fields(connection))) as cluster:
+        transactions = Transactions(cluster, ledger.name, int(ledger.timeout_s * 1000))
+        try:
+            await patiently(lambda: _create(cluster, ledger.topic))
+            await transactions.open()
+        except FastwireError as exc:
+            raise failed(topic, exc) from exc
+        opened = False
+        try:
+            async with (
+                TopicProducer(cluster, topic, settings, transactions=transactions) as producer,
+                TopicProducer(cluster, ledger.topic, settings, transactions=transactions) as positions,
+            ):
+                opened = True
+                yield KafkaLedgerWriter(producer, positions, transactions, connection, cluster)
+        finally:
+            if opened:
+                await transactions.close()

@@ -1,0 +1,40 @@
+"""The contract of writers whose records and positions are one transaction of the brokers of the topic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from .writer import Writer
+
+__all__ = ["LedgerOptions", "LedgerWriter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerOptions:
+    """``name`` is unique to a writer, ``topic`` keeps the entries, a transaction may take ``timeout_s`` seconds."""
+
+    name: str
+    topic: str
+    timeout_s: float
+
+
+class LedgerWriter(Writer, Protocol):
+    """A writer whose records become visible with entries: a key has its last committed value.
+
+    Records belong to the transaction that the first of them begins. An error means that it is lost: close the writer,
+    open another one of the same name, and read the entries, which tell what was committed. Methods raise
+    TransactionLost if another writer has fenced this one, and FastwireError.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name by which others can fence this writer."""
+
+    async def entries(self) -> dict[bytes, bytes]:
+        """Return all entries that were committed before the call, of all writers, in the order of their commits."""
+
+    async def fence(self, name: str) -> None:
+        """Abort the transaction of another writer; on return it can commit nothing more before it is opened again."""
+
+    async def commit(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Commit the records since the last commit together with ``entries``; None deletes one."""

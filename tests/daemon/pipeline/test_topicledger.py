@@ -1,0 +1,288 @@
+"""A topic as an exactly-once sink: transactions with positions, fencing, takeovers, kills."""
+
+import asyncio
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire_daemon.config import ConfigError, parse_config
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
+from fastwire_daemon.pipeline.topicchoice import topic_sink
+from fastwire_daemon.pipeline.topicledger import LedgerTopicSink
+from fastwire_daemon.runtime.errors import SinkFailedError, Superseded
+from fastwire_daemon.sinks.base import LoggedSink
+from fastwire_daemon.testing import Feed
+from tests.daemon.cli.program import PROGRAM
+from tests.daemon.pipeline.test_topicmemory import LARGE, append, copied, run
+from tests.daemon.pipeline.test_topicsink import problems, produce
+from tests.support.waiting import eventually
+
+CONFIG = """\
+daemon.http = ""
+[pipelines.mirror.source]
+url = "{source}"
+topics = ["orders"]
+subscription = "mirror"
+start = "{start}"
+[pipelines.mirror.sink]
+type = "kafka"
+url = "{url}"
+topic = "copy"
+delivery = "exactly-once"
+roll.idle = "{idle}"
+{more}
+"""
+
+
+@pytest.fixture
+def source() -> Iterator[KafkaDevBroker]:
+    with running(KafkaDevBroker()) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["4.1", "2.8"])  # the newer and the older protocol of transactions
+def target(request: pytest.FixtureRequest) -> Iterator[KafkaDevBroker]:
+    with running(KafkaDevBroker(KafkaOptions(release=request.param, max_message_bytes=10_000, nodes=2))) as broker:
+        broker.create_topic("copy", 2)
+        yield broker
+
+
+def configured(
+    folder: Path, source: Any, target: Any, *, start: str = "earliest", idle: str = "200ms", more: str = ""
+) -> Path:
+    config = folder / "config.toml"
+    config.write_text(CONFIG.format(source=source.url, url=target.url, start=start, idle=idle, more=more))
+    return config
+
+
+def test_records_and_positions_are_one_transaction(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 2)
+    append(source, 0, *(f"a{n}" for n in range(50)))
+    append(source, 1, *(f"b{n}" for n in range(50)))
+    config = configured(tmp_path, source, target)
+    run(config)
+    append(source, 0, "a50")
+    run(config)
+    run(config)
+    found = copied(target)
+    assert Counter(found) == Counter([*(f"a{n}" for n in range(51)), *(f"b{n}" for n in range(50))])
+    assert target.violations == []
+
+
+def test_a_record_that_the_topic_refuses_stops_its_partition(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 2)
+    append(source, 0, "a0", LARGE, "a2")
+    append(source, 1, "b0", "b1")
+    config = configured(tmp_path, source, target, more='compression = "none"')
+    said = run(config, 1)
+    assert "cannot be written to copy" in said and "MESSAGE_TOO_LARGE" in said
+    append(source, 1, "b2")
+    run(config, 1)
+    assert sorted(copied(target)) == ["b0", "b1", "b2"]  # nothing of the stopped one, whose transaction was aborted
+
+
+def test_partitions_that_are_added_and_topics_that_are_made_again_are_copied_whole(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 1)
+    config = configured(tmp_path, source, target, start="latest")
+    append(source, 0, "before")
+    run(config)
+    source.grow_topic("orders", 2)
+    append(source, 1, "b0", "b1")
+    run(config)
+    source.delete_topic("orders")
+    source.create_topic("orders", 2)
+    append(source, 0, "c0")
+    run(config)
+    append(source, 0, "c1")
+    source.trim("orders", 1)
+    run(config)
+    assert sorted(copied(target)) == ["b0", "b1", "c0", "c1"]
+
+
+def test_positions_decide_and_not_the_cursor_of_the_source(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 1)
+    append(source, 0, "a0", "a1")
+    config = configured(tmp_path, source, target)
+    run(config)
+    source.group("mirror").offsets.clear()  # as if the daemon had died between commit and acknowledgement
+    append(source, 0, "a2")
+    run(config)
+    assert copied(target) == ["a0", "a1", "a2"]
+
+
+def test_positions_of_a_source_at_other_hosts_are_refused(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 1)
+    append(source, 0, "a0")
+    run(configured(tmp_path, source, target))
+    with running(KafkaDevBroker(KafkaOptions(cluster_id="another"))) as other:
+        other.create_topic("orders", 1)
+        append(other, 0, "x0", "x1")
+        said = run(configured(tmp_path, other, target), 78)
+    assert "are those of a source at" in said and "set source.cluster =" in said
+
+
+@contextmanager
+def daemon(config: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([*PROGRAM, "run", str(config)], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def has(target: Any, count: int) -> Callable[[], bool]:
+    return lambda: len(copied(target)) >= count
+
+
+@pytest.mark.parametrize("kind", ["kafka", "pulsar"])
+def test_killed_daemons_write_each_record_once_and_in_order(tmp_path: Path, kind: str, target: KafkaDevBroker) -> None:
+    with running(KafkaDevBroker() if kind == "kafka" else PulsarDevBroker()) as source:
+        source.create_topic("orders", 1)
+        config = configured(tmp_path, source, target, idle="50ms", more="roll.rows = 400")
+        if kind == "kafka":  # a group would wait for the end of the session of the killed one
+            config.write_text(config.read_text().replace("start =", 'group_protocol = "none"\nstart ='))
+        values = [f"{n:05}" for n in range(6_000)]
+        for first in range(0, 6_000, 1_500):
+            with daemon(config):
+                before = len(copied(target))
+                records = [{"value": value, "key": "k"} for value in values[first : first + 1_500]]
+                produce(source, "orders", records)
+                eventually(has(target, before + 1), "records")
+        run(config)
+        assert copied(target) == values
+
+
+def test_a_daemon_takes_over_from_a_killed_one_and_gives_back(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 4)
+    config = configured(tmp_path, source, target, idle="50ms")
+    config.write_text(config.read_text().replace("start =", 'session_timeout = "6s"\nstart ='))
+    expected: list[str] = []
+
+    def more(count: int) -> None:
+        values = [f"v{len(expected) + n}" for n in range(count)]
+        expected.extend(values)
+        produce(source, "orders", [{"value": value, "key": value} for value in values])
+
+    with daemon(config):
+        more(400)
+        eventually(has(target, 400), "what one daemon writes")
+        with daemon(config) as second:
+            more(400)
+            eventually(has(target, 800), "what both write")
+            more(400)
+            second.kill()
+        more(400)
+        eventually(has(target, 1_600), "what the first one takes over", patience_s=60)
+    assert Counter(copied(target)) == Counter(expected)
+
+
+def test_a_fenced_writer_commits_nothing(tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker) -> None:
+    """One daemon claims the log of another one that is alive: what that one has written and not committed is void."""
+    source.create_topic("orders", 1)
+    first, second = (sink_of(configured(tmp_path, source, target)) for _ in range(2))
+    feed = Feed(partitions=1, rows=10)
+    try:
+        for sink in (first, second):
+            sink.open()
+            sink.identify("feed")
+        first.claim(feed.logs)
+        first.write(feed.chunk(1))
+        first.commit()
+        landed = first.refresh()
+        first.write(feed.chunk(1))
+        assert second.claim(feed.logs) == landed  # what was committed, and no more
+        with pytest.raises(Superseded):
+            first.commit()
+        assert first.open() == landed
+        first.write(feed.chunk(1))
+        with pytest.raises(SinkFailedError, match="is not claimed"):  # it is another one's now
+            first.commit()
+        first.open()
+        first.claim(feed.logs)  # it is assigned to it again, so the second one gives way
+        second.write(feed.chunk(1))
+        with pytest.raises(Superseded):
+            second.commit()
+        assert first.refresh() == landed
+        assert len(copied(target)) == 10
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_claim_behind_the_own_one_is_given_way_to(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.create_topic("orders", 1)
+    first, second = (sink_of(configured(tmp_path, source, target)) for _ in range(2))
+    feed = Feed(partitions=1, rows=10)
+    read = first._read
+    try:
+        for sink in (first, second):
+            sink.open()
+
+        async def late() -> None:
+            """Read the claims after the other one has claimed, too."""
+            await asyncio.to_thread(second.claim, feed.logs)
+            await read()
+
+        monkeypatch.setattr(first, "_read", late)
+        with pytest.raises(Superseded, match="another daemon has claimed"):
+            first.claim(feed.logs)
+        second.write(feed.chunk(1))
+        assert second.commit().logs() == feed.logs
+    finally:
+        first.close()
+        second.close()
+
+
+def sink_of(config: Path) -> LedgerTopicSink:
+    sink = topic_sink(parse_config(config.read_text(), {}).pipelines["mirror"])
+    assert isinstance(sink, LedgerTopicSink)
+    return sink
+
+
+def test_it_is_a_logged_sink(tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker) -> None:
+    sink = sink_of(configured(tmp_path, source, target))
+    assert isinstance(sink, LoggedSink) and sink.exactly_once
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ('path = "/x"', "f.toml:13: pipelines.mirror.sink.path: is for at-least-once"),
+        ('on_error = "dead_letter"', 'f.toml:13: pipelines.mirror.sink.on_error: must be "stop" with exactly-once'),
+        ('positions = "copy"', "f.toml:10: pipelines.mirror.sink.topic: is the topic of the positions"),
+    ],
+)
+def test_mistakes_have_their_key_and_line(more: str, expected: str) -> None:
+    text = CONFIG.format(source="kafka://127.0.0.1:1", url="kafka://127.0.0.1:2", start="latest", idle="1s", more=more)
+    (only,) = problems(text)
+    assert only.startswith(expected)
+
+
+def test_what_cannot_be_exactly_once_is_refused() -> None:
+    text = CONFIG.format(source="kafka://127.0.0.1:1", url="pulsar://127.0.0.1:2", start="latest", idle="1s", more="")
+    with pytest.raises(ConfigError, match=r"sink\.delivery: Pulsar has no transactions"):
+        topic_sink(parse_config(text.replace('type = "kafka"', 'type = "pulsar"'), {}).pipelines["mirror"])
+    text = CONFIG.format(source="pulsar://127.0.0.1:1", url="kafka://127.0.0.1:2", start="latest", idle="1s", more="")
+    text = text.replace("start =", 'subscription_type = "shared"\nstart =')
+    with pytest.raises(ConfigError, match=r"sink\.delivery: needs a source whose partitions have one reader"):
+        topic_sink(parse_config(text, {}).pipelines["mirror"])
