@@ -478,14 +478,17 @@ def _bound(query: Query, schema: "pa.Schema") -> "tuple[Query, pa.Schema]":
 
 
 def _compute(runner: "SqlProcess | _Here", sql: str) -> None:
-    """Run a query without columns. Raises NoMemoryError; another error may be that of a branch that no row takes."""
+    """Run a query without columns. Raises NoMemoryError, NoTimeError.
+
+    Another error may be that of a branch that no row takes.
+    """
     import pyarrow as pa
 
-    from .sqlprocess import NoMemoryError, QueryError, RowsError
+    from .sqlprocess import NoMemoryError, NoTimeError, QueryError, RowsError
 
     try:
         runner.select(sql, pa.RecordBatch.from_pydict({ROW: [0]}))
-    except NoMemoryError:
+    except (NoMemoryError, NoTimeError):
         raise
     except (QueryError, RowsError):
         pass

@@ -1,17 +1,20 @@
-"""A process for the query of a transform, in which memory has a limit.
+"""A process for the query of a transform, in which memory and processor time have a limit.
 
-The first request starts it, and the next one after its death. (Lists of DuckDB are memory that DuckDB does not limit.)
+The first request starts it, and the next one after its death. (Lists of DuckDB are memory that DuckDB does not limit,
+and DuckDB has no limit of time.)
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fcntl import F_SETPIPE_SZ, fcntl
 from struct import Struct
+from time import monotonic, sleep
 from typing import IO, TYPE_CHECKING, Any
 
 import orjson
@@ -19,7 +22,7 @@ import orjson
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SIZES", "NoMemoryError", "QueryError", "RowsError", "SqlProcess", "room_for"]
+__all__ = ["SIZES", "NoMemoryError", "NoTimeError", "QueryError", "RowsError", "SqlProcess", "room_for", "time_for"]
 
 _MAIN = "from fastwire_daemon.config.sqlworker import main; main()"
 SIZES = Struct("<IQ")
@@ -27,11 +30,19 @@ SIZES = Struct("<IQ")
 _END_S = 5.0
 _PIPE = 1 << 20  # bytes that go to and fro at once
 _ROOM, _SHARE = 128 << 20, 6
+_TIME_S, _TIME_ROW_S, _TIME_MIB_S = 2.0, 0.001, 1.0
+_QUIET_S, _LOOK_S = 1.0, 0.1
+_WALL = 10  # times the processor time: a busy machine is no fault of the rows, and a stopped process ends
 
 
 def room_for(nbytes: int) -> int:
     """Return the memory that a query over ``nbytes`` of rows may take, in bytes. It depends on the rows alone."""
     return _ROOM + _SHARE * nbytes
+
+
+def time_for(rows: int, nbytes: int) -> float:
+    """Return the seconds of processor time that a query over ``rows`` of ``nbytes`` may take."""
+    return _TIME_S + _TIME_ROW_S * rows + _TIME_MIB_S * (nbytes / (1 << 20))
 
 
 class RowsError(Exception):
@@ -40,6 +51,10 @@ class RowsError(Exception):
 
 class NoMemoryError(RowsError):
     """A query has taken more memory than it may."""
+
+
+class NoTimeError(RowsError):
+    """A query has taken more processor time than it may."""
 
 
 class QueryError(Exception):
@@ -55,20 +70,26 @@ class SqlProcess:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def select(self, sql: str, source: "pa.RecordBatch") -> "pa.Table":
+    def select(
+        self, sql: str, source: "pa.RecordBatch", pause: Callable[[str, float], None] | None = None
+    ) -> "pa.Table":
         """Return the rows of ``sql`` over the table ``batch``, which are those of ``source``.
 
-        Raises RowsError, also where the memory of :func:`room_for` is not enough; QueryError; OSError if no process can
-        be started.
+        Calls ``pause`` with the reason and seconds while a query lasts longer than a second; what it raises ends the
+        query. Raises RowsError, also where the memory of :func:`room_for` or the time of :func:`time_for` is not
+        enough; QueryError; OSError if no process can be started, or it does not answer.
         """
         import pyarrow as pa
 
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, source.schema) as stream:
             stream.write_batch(source)
-        rows, head = out.getvalue(), orjson.dumps({"sql": sql})
+        rows = out.getvalue()
+        most_s = time_for(source.num_rows, rows.size)
+        head = orjson.dumps({"sql": sql, "seconds": most_s})
         message = (SIZES.pack(len(head), rows.size), head, rows)
-        answer = self._asked(message) or self._asked(message)  # something else may have ended the process
+        wait = _Wait(source.num_rows, most_s, pause)
+        answer = self._asked(message, wait) or self._asked(message, wait)  # something else may have ended the process
         if answer is None:
             raise NoMemoryError(
                 f"the process of the query has ended: more than {room_for(rows.size) >> 20} MiB of memory?"
@@ -86,8 +107,11 @@ class SqlProcess:
             self._finalizer.detach()
             _end(process)
 
-    def _asked(self, message: Sequence[Any]) -> tuple[dict[str, str], bytes] | None:
-        """Return what went wrong and the rows; None if the process has ended meanwhile, or had while it was idle."""
+    def _asked(self, message: Sequence[Any], wait: "_Wait") -> tuple[dict[str, str], bytes] | None:
+        """Return what went wrong and the rows; None if the process has ended meanwhile, or had while it was idle.
+
+        Raises NoTimeError.
+        """
         idle = self._process is not None
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
@@ -95,11 +119,14 @@ class SqlProcess:
             for part in message:
                 process.stdin.write(part)
             process.stdin.flush()
+            wait.until_ready(process.stdout)
             return _answer(process.stdout)
         except (BrokenPipeError, EOFError):
-            killed = process.wait(_END_S) == -signal.SIGKILL
+            code = process.wait(_END_S)
             self.end()
-            if killed and not idle:
+            if code == -signal.SIGPROF:
+                raise NoTimeError(f"the query takes more than {wait.most_s:.1f} s of processor time") from None
+            if code == -signal.SIGKILL and not idle:
                 raise OSError("the system has killed it: has it no memory left?") from None
             return None
         except BaseException:
@@ -130,6 +157,34 @@ class SqlProcess:
                     raise OSError("it does not start") from None
                 raise
         return self._process
+
+
+class _Wait:
+    """Waits for the answer to one query."""
+
+    def __init__(self, rows: int, most_s: float, pause: Callable[[str, float], None] | None) -> None:
+        self.most_s = most_s
+        self._rows = rows
+        self._pause = pause
+
+    def until_ready(self, file: IO[bytes]) -> None:
+        """Return as soon as there is something to read. Raises TimeoutError if the process does not run."""
+        poll, began = select.poll(), monotonic()
+        poll.register(file, select.POLLIN)
+        at_most = 1_000 * _QUIET_S
+        while not poll.poll(at_most):
+            for_s = monotonic() - began
+            if for_s > _WALL * self.most_s:
+                raise TimeoutError(
+                    f"it has not answered for {for_s:.0f} s, and used less than {self.most_s:.1f} s of them"
+                )
+            why = f"the query of the transform has run for {for_s:.0f} s over {self._rows} rows"
+            (self._pause or _sleep)(why, _LOOK_S)
+            at_most = 0
+
+
+def _sleep(_: str, seconds: float) -> None:
+    sleep(seconds)
 
 
 def _answer(file: IO[bytes]) -> tuple[dict[str, str], bytes]:

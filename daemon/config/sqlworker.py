@@ -1,7 +1,7 @@
-"""The process that runs the query of a transform, with a limit of the kernel for all its memory.
+"""The process that runs the query of a transform, with limits of the kernel for all its memory and its processor time.
 
-A query that takes more fails, or ends this process, and never the daemon. It answers requests on stdin until that ends:
-see ``sqlprocess.py``.
+A query that takes more fails, or ends this process (by SIGPROF for the time), and never the daemon. It answers requests
+on stdin until that ends: see ``sqlprocess.py``.
 """
 
 import os
@@ -39,7 +39,11 @@ def main() -> None:
         size, nbytes = SIZES.unpack(head)
         request = orjson.loads(given.read(size))
         limit.set(nbytes)
-        _put(answers, *_answered(queries, request["sql"], given.read(nbytes)))
+        rows = given.read(nbytes)
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+        answer = _answered(queries, request["sql"], rows)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _put(answers, *answer)
 
 
 def _put(answers: BinaryIO, fault: Mapping[str, str], body: Any) -> None:

@@ -15,7 +15,7 @@ from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
 from ..config.rowwise import ROW, Query, check_result, columns_in
-from ..config.sqlprocess import QueryError, RowsError, SqlProcess
+from ..config.sqlprocess import NoTimeError, QueryError, RowsError, SqlProcess
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.tableschema import misfit
 from ..runtime.errors import DatasetMismatchError, SinkFailedError
@@ -27,6 +27,7 @@ __all__ = ["TransformedValues"]
 
 # Failing rows of a batch whose reason is asked for, each by a query.
 _EXPLAINED = 16
+_PARTS = 16  # of rows among which one fails, and DuckDB cannot tell which
 _UNEXPLAINED = f"{Reason.TRANSFORM}: the query fails for this value, as for others before it"
 
 
@@ -63,6 +64,7 @@ class TransformedValues:
         self._wider: dict[str, pa.DataType] = {}  # types of the dataset for columns that are narrower here
         self._running = 0
         self._numbers = _counting(0)
+        self._pause: Pause | None = None
         self.prefix = decoder.prefix
         """Stands before the names of the columns of the records."""
         self.needed = decoder.needed
@@ -121,10 +123,11 @@ class TransformedValues:
     def decode(self, batch: pa.RecordBatch, runs: Runs, pause: Pause) -> Iterator[DecodedRows]:
         """Yield the rows of the query for those of ``batch``, in their order: see ``ValueDecoder.decode``."""
         for rows in self._decoder.decode(batch, runs, pause):
-            yield self._transformed(rows, batch, runs)
+            yield self._transformed(rows, batch, runs, pause)
 
-    def _transformed(self, rows: DecodedRows, batch: pa.RecordBatch, runs: Runs) -> DecodedRows:
+    def _transformed(self, rows: DecodedRows, batch: pa.RecordBatch, runs: Runs, pause: Pause) -> DecodedRows:
         given = rows.batch.num_rows
+        self._pause = pause
         self._running = 2 * rows.batch.get_total_buffer_size()  # the result, and room for the query
         try:
             tables, bad = self._run(rows.batch.append_column(ROW, self._count(given)))
@@ -167,9 +170,10 @@ class TransformedValues:
         except RowsError as exc:
             if source.num_rows == 1:
                 return [], {source.column(ROW)[0].as_py(): f"{Reason.TRANSFORM}: {exc}"}
-        failing = self._failing(source)
+            over_time = isinstance(exc, NoTimeError)
+        failing = [] if over_time else self._failing(source)
         if not failing:
-            return self._halved(source)
+            return self._in_parts(source)
         first = source.column(ROW)[0].as_py()
         bad = dict.fromkeys(failing, _UNEXPLAINED)
         for row in failing[:_EXPLAINED]:
@@ -185,13 +189,17 @@ class TransformedValues:
         except RowsError as exc:
             if source.num_rows == 1:
                 return [], {source.column(ROW)[0].as_py(): f"{Reason.TRANSFORM}: {exc}"}
-        return self._halved(source)
+        return self._in_parts(source)
 
-    def _halved(self, source: pa.RecordBatch) -> tuple[list[pa.Table], dict[int, str]]:
-        half = source.num_rows // 2
-        pieces, bad = self._run_sound(source.slice(0, half))
-        more, others = self._run_sound(source.slice(half))
-        return [*pieces, *more], bad | others
+    def _in_parts(self, source: pa.RecordBatch) -> tuple[list[pa.Table], dict[int, str]]:
+        pieces: list[pa.Table] = []
+        bad: dict[int, str] = {}
+        size = -(-source.num_rows // _PARTS)
+        for first in range(0, source.num_rows, size):
+            more, others = self._run_sound(source.slice(first, size))
+            pieces += more
+            bad |= others
+        return pieces, bad
 
     def _failing(self, source: pa.RecordBatch) -> list[int]:
         """Return the rows for which an expression fails; none if DuckDB cannot tell."""
@@ -206,7 +214,7 @@ class TransformedValues:
     def _select(self, sql: str, source: pa.RecordBatch) -> pa.Table:
         """Run a query over ``source``. Raises RowsError."""
         try:
-            return self._process.select(sql, source)
+            return self._process.select(sql, source, self._pause)
         except QueryError as exc:
             raise DatasetMismatchError(f"the transform does not fit the columns: {exc}") from exc
         except OSError as exc:

@@ -146,6 +146,14 @@ def test_results_that_no_file_holds(text: str, reason: str) -> None:
         result(text)
 
 
+def test_a_constant_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._TIME_S", 0.2)
+    with pytest.raises(
+        ValueError, match=r"does not fit the columns: the query takes more than 0\.2 s of processor time"
+    ):
+        result("SELECT levenshtein(repeat('a', 200000), repeat('b', 200000)) + id AS n FROM batch")
+
+
 def test_large_integers_are_decimals() -> None:
     found = result("SELECT id::HUGEINT AS h, {'a b': id::UHUGEINT} AS s, MAP {'k': [id::HUGEINT]} AS m FROM batch")
     decimal = pa.decimal128(38, 0)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def test_many_failing_rows_need_few_queries(opened: Opened, tmp_path: Path, monk
     assert asked < 30
 
 
-def test_rows_are_halved_where_duckdb_cannot_tell_which_fail(
+def test_rows_are_divided_where_duckdb_cannot_tell_which_fail(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TransformedValues, "_failing", lambda self, source: [])
@@ -205,11 +206,11 @@ def test_a_row_that_ends_the_process_is_a_dead_letter(opened: Opened, tmp_path: 
     sink = opened(decoder := transformed("SELECT id, text::INTEGER AS n FROM batch"))
     select, ended = decoder._process._asked, []
 
-    def asked(message: Any) -> Any:
+    def asked(message: Any, wait: Any) -> Any:
         if "worse" in pa.ipc.open_stream(message[2]).read_all()["text"].to_pylist():
             ended.append(1)
             return None
-        return select(message)
+        return select(message, wait)
 
     decoder._process._asked = asked  # type: ignore[method-assign]
     sink.write(GivenFeed().chunk_of(orders(["1", "worse", "2"])))
@@ -233,6 +234,51 @@ def test_a_process_that_was_killed_starts_again(opened: Opened, tmp_path: Path) 
     assert again is not None and again is not process
     decoder._process.end()
     assert again.returncode is not None
+
+
+# Minutes for an id of 9, and no time for one of 0.
+LONG = "SELECT id, levenshtein(repeat(text, 40000 * id::BIGINT), repeat('b', 40000 * id::BIGINT)) AS n FROM batch"
+
+
+def test_a_row_whose_query_has_no_end_is_a_dead_letter(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._TIME_S", 0.5)
+    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._QUIET_S", 0.0)
+    sink = opened(transformed(LONG))
+    reasons: list[str | None] = []
+    monkeypatch.setattr(sink, "_on_full", reasons.append)
+    short, long = orders(["a"])[0], orders(["a"], first=9)[0]
+    sink.write(GivenFeed().chunk_of([*[short] * 30, long, short]))
+    sink.commit()
+    assert [row["id"] for row in rows(tmp_path / "data")] == [0] * 31
+    (dead,) = dead_letters(tmp_path / "data")
+    assert dead["payload"] == long
+    assert dead["reason"] == "TransformFailed: the query takes more than 0.5 s of processor time"
+    assert any(why and why.startswith("the query of the transform has run for") for why in reasons)
+    assert reasons[-1] is None
+
+
+def test_a_query_without_end_ends_with_the_sink(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._QUIET_S", 0.0)
+    sink = opened(decoder := transformed(LONG))
+    monkeypatch.setattr(sink, "_on_full", lambda why: sink.interrupt() if why else None)
+    with pytest.raises(SinkFailedError, match="stopped while it waited: the query of the transform has run for"):
+        sink.write(GivenFeed().chunk_of(orders(["a"], first=9)))
+    assert decoder._process._process is None
+
+
+def test_a_process_that_does_not_run_is_no_fault_of_its_rows(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("_QUIET_S", 0.0), ("_LOOK_S", 0.0), ("_TIME_S", 0.0), ("_TIME_ROW_S", 0.01)):
+        monkeypatch.setattr(f"fastwire_daemon.config.sqlprocess.{name}", seconds)
+    sink, feed = opened(decoder := transformed("SELECT id FROM batch")), GivenFeed()
+    sink.write(feed.chunk_of(orders(["a"])))
+    process = decoder._process._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    with pytest.raises(SinkFailedError, match="the process of the transform: it has not answered for"):
+        sink.write(feed.chunk_of(orders(["a"], first=1)))
+    assert process.returncode is not None
 
 
 def test_a_row_that_raises_an_error_of_its_own_is_a_dead_letter(opened: Opened, tmp_path: Path) -> None:
