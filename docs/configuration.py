@@ -143,7 +143,7 @@ def _rows(model: type[Table], schema: Schema) -> Iterator[str]:
         told = ONE_OF.get((model, name)) or _default(
             field.get_default(call_default_factory=False), shape, required=field.is_required()
         )
-        text = " ".join(shape.get("description", "A table of its own.").split())
+        text = " ".join(shape.get("description", "A table, below on this page.").split())
         if key in OF_SYSTEMS:
             examples = (each for one in (shape, *shape.get("anyOf", ())) for each in one.get("examples", ()))
             text += f" Examples: {', '.join(f'`{each}`' for each in examples)}."

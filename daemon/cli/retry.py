@@ -37,7 +37,7 @@ async def open_when_up(open_: Callable[[], Awaitable[T]]) -> T:
                 raise
             if waited_s >= TELL_S and not told:
                 told = True
-                say(f"{exc}; trying again for {PATIENCE_S - waited_s:.0f} s", err=True)
+                say(f"{exc}; retrying for {PATIENCE_S - waited_s:.0f} s", err=True)
         await asyncio.sleep(backoff.next())
 
 

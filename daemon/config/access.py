@@ -18,7 +18,7 @@ class OAuth2Config(Table):
     client_id: Text | None = None
     """Instead of a key file: the client's id."""
     client_secret: Password | None = None
-    """The client's secret, best as "${NAME}"."""
+    """The client's secret, preferably as "${NAME}"."""
     client_secret_file: FolderPath | None = None
     """File with the client's secret, read again for each token."""
     audience: Text | None = None
@@ -42,13 +42,13 @@ class AuthConfig(Table):
     """Credentials for the broker: a token or what makes it, or a user. Files are read again at each use."""
 
     token: Secret | None = None
-    """A token (JWT) itself, best as "${NAME}"; "file:///path" and "env:NAME" are looked up at each use."""
+    """A token (JWT) itself, preferably as "${NAME}"; "file:///path" and "env:NAME" are looked up at each use."""
     token_file: FolderPath | None = None
     """File with the token, read again for each connection."""
     user: UserName | None = None
     """User name, with password or password_file."""
     password: Password | None = None
-    """The password of the user, best as "${NAME}"."""
+    """The password of the user, preferably as "${NAME}"."""
     password_file: FolderPath | None = None
     """File with the password, read again for each connection."""
     oauth2: OAuth2Config | None = None
@@ -72,7 +72,7 @@ class TlsConfig(Table):
     key: FolderPath | None = None
     """Key of the client certificate, if it is not in the same file."""
     key_password: Password | None = None
-    """Password of an encrypted key, best as "${NAME}"."""
+    """Password of an encrypted key, preferably as "${NAME}"."""
     key_password_file: FolderPath | None = None
     """File with the key's password, read again together with the key."""
     verify: Switch = True

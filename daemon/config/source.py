@@ -60,7 +60,7 @@ class SourceConfig(Reading):
     """Why a source of the system cannot begin at another group's progress; "" if it can."""
 
     start: StartField
-    """First position on a topic of which nothing has landed. Partitions added later are read from their beginning.
+    """Where to start on a topic from which nothing has landed yet. Later partitions are read from their beginning.
 
     A table of positions names each partition that is there. A time before 1970 is `earliest`. Kafka also takes the
     committed offsets of another group: { group = "connect-orders" }.

@@ -53,7 +53,7 @@ class SparkDataset(Table):
     dataset: FolderPath
     """Folder of a Parquet dataset that the daemon writes."""
     max_files: Count = 100
-    """Largest number of files of the dataset that one batch reads."""
+    """Maximum number of dataset files that one batch reads."""
 
 
 class SparkBrokers(Reading):

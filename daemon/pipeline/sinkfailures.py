@@ -97,7 +97,7 @@ class SinkFailures:
         """Wait for ``seconds``, or until ``over`` returns True; ``why`` goes into the status."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
-        self.waiting = f"{why}; trying again after a pause"
+        self.waiting = f"{why}; retrying after a pause"
         try:
             while not self._over() and (left := until - clock()) > 0:
                 self._wake.clear()

@@ -63,7 +63,7 @@ class SourceFailed(FastwireError):  # noqa: N818 - a fact about the source, as S
 
 
 def unnamed_partitions(url: str, names: Iterable[str]) -> SourceFailed:
-    """Return the error for a table ``start`` that leaves out partitions of which nothing has landed."""
+    """Return the error for a table ``start`` that leaves out partitions from which nothing has landed."""
     first, *more = sorted(names)
     others = f" and {len(more)} more" if more else ""
     return SourceFailed(f"{url}: start names no position for {first}{others}: it names all or none", configuration=True)

@@ -60,6 +60,11 @@ def test_the_page_of_keys_is_what_the_models_say() -> None:
     assert configuration.PAGE.read_text(encoding="utf-8") == configuration.page(), "make docs"
 
 
+def test_a_page_fits_a_task() -> None:
+    pages = {page.name: page.stat().st_size for page in (ROOT / "docs").glob("*.md") if page != configuration.PAGE}
+    assert {name: size for name, size in pages.items() if size > 12 << 10} == {}
+
+
 def test_the_table_of_reasons_is_that_of_the_code() -> None:
     assert reasons.PAGE.read_text(encoding="utf-8") == reasons.page(), "make docs"
 

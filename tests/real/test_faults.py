@@ -152,7 +152,7 @@ def test_slow_sink_keeps_its_connection(scene_of: Callable[..., Scene], kind: st
             if kind == "failover":
                 assert proxy.connections == connections
             said = daemon.output
-            assert "connection lost" not in said and "the group went on without us" not in said, daemon.tail()
+            assert "connection lost" not in said and "this member was removed from the group" not in said, daemon.tail()
     end(scene)
 
 

@@ -47,6 +47,7 @@ def verify(
 def _verify_database(url: str, *, as_json: bool, strict: bool) -> None:
     from ...config.database import connection_uri, read_url, shown
     from ..printed import show_table_report
+    from ..say import say
 
     try:
         from ...sinks.postgresql.proof import verify_tables
@@ -67,5 +68,5 @@ def _verify_database(url: str, *, as_json: bool, strict: bool) -> None:
         for report in reports:
             show_table_report(report)
         if not reports:
-            typer.echo(f"{server.name}: no table is recorded here")
+            say(f"{server.name}: no table is recorded here")
     raise typer.Exit(EXIT_DONE if ok else EXIT_FAILED)

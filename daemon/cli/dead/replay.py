@@ -158,7 +158,7 @@ class DeadLetterReplay:
                 if not self._worked or now() >= give_up_at:
                     raise
                 if not backoff.failures:
-                    self._tell(f"{exc}; trying again, and looking for what was written")
+                    self._tell(f"{exc}; retrying after a look for what was written")
                 await asyncio.sleep(backoff.next())
 
     def _free(self, dead_letters: "list[KeptDeadLetter]") -> "list[KeptDeadLetter]":

@@ -77,7 +77,7 @@ def produce(
         typer.Option("--size", metavar="BYTES", min=1, max=80_000, help="Size of each generated record, in bytes."),
     ] = 100,
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", min=0, help="Most records in a batch; 0: no batches.")
+        int, typer.Option("--batch", metavar="N", min=0, help="Maximum records per batch; 0: no batches.")
     ] = 1000,
     batching: Annotated[
         Batching,

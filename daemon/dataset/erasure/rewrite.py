@@ -186,7 +186,7 @@ def _copy_dead_letters(file: BinaryIO, condition: Condition, write: Write) -> in
 
 
 def _meant(batch: pa.RecordBatch, condition: Condition) -> Any:
-    """Return the letters with one of the texts among their bytes: what could not be decoded has no columns."""
+    """Return the dead letters with one of the texts among their bytes: what could not be decoded has no columns."""
     found = [
         any(text in payload for text in condition.texts if text) for payload in batch.column("payload").to_pylist()
     ]

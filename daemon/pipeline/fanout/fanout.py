@@ -423,7 +423,7 @@ class FanOut:
                 if self._draining or self._until_end:
                     raise PipelineFailed(f"the datasets cannot be listed: {exc}") from exc
                 self._waiting = f"the datasets cannot be listed: {exc}"
-                delay = backoff.failed(log, "the datasets cannot be listed, trying again", exc, warn=True)
+                delay = backoff.failed(log, "the datasets cannot be listed, retrying", exc, warn=True)
             await wait_for_set(self._wake, delay)
             self._wake.clear()
         self._waiting = None

@@ -12,7 +12,7 @@ from .sink import PostgresSink
 
 __all__ = ["inspect"]
 
-OLDEST = 120_000  # by server_version_num: the oldest version that its makers have mended lately
+OLDEST = 120_000  # by server_version_num: the oldest version that its makers still maintain
 
 
 def inspect(pipeline: PipelineConfig, sink: PostgresSink) -> Iterator[tuple[str, bool, str]]:

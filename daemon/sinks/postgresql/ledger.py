@@ -118,7 +118,7 @@ class Ledger:
     def hold(self, session: Session, *, changing: bool = False) -> Entry | None:
         """Return what is recorded, which is there until the end of the transaction.
 
-        ``changing``: nobody else changes it either. This comes behind ``lock``, so that nobody waits in a circle.
+        ``changing``: no other writer changes it either. This follows ``lock``, so that no two wait for each other.
         """
         how = "NO KEY UPDATE" if changing else "KEY SHARE"
         found = session.rows(f"SELECT {_OF_TABLE} FROM {self._name[TABLES]} WHERE name = $1 FOR {how}", self.table)

@@ -145,5 +145,5 @@ class BrokerBase(ABC, Generic[B]):
                 if time.monotonic() >= until and backoff.failures >= options.retries:
                     raise FastwireError(f"{what}: {exc}") from None
                 if backoff.failures == options.retries:
-                    logger.warning("%s: %s; trying again", what, exc)
+                    logger.warning("%s: %s; retrying", what, exc)
             await asyncio.sleep(backoff.next())

@@ -84,7 +84,7 @@ class RangeReader(ABC):
                 if time.monotonic() - self._alive_at >= self._rules.patience_s:
                     patience = f"nothing came for {self._rules.patience_s:g} s"
                     raise FastwireError(f"{self._part}: {patience}, at last: {exc}") from None
-                logger.warning("%s: %s; trying again", self._part, exc)
+                logger.warning("%s: %s; retrying", self._part, exc)
             await asyncio.sleep(backoff.next())
 
     async def _pass_on(self, batch: pa.RecordBatch) -> None:

@@ -167,7 +167,7 @@ class LeaderPart(Part[M]):
                     return
                 self._set_back()
                 self.machine.trouble = str(exc)
-                await asyncio.sleep(backoff.failed(log, "cannot write, trying again", exc, topic=self._writer.topic))
+                await asyncio.sleep(backoff.failed(log, "cannot write, retrying", exc, topic=self._writer.topic))
                 continue
             try:
                 async with asyncio.timeout_at(self.machine.deadline):

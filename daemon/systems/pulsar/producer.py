@@ -306,7 +306,7 @@ class _Part(Part[Producer]):
                 if self._is_final(exc) or (not self.opened.done() and self._loop.time() >= give_up_at):
                     self._fail(exc)
                     return
-                delay = backoff.failed(log, "cannot open a producer, trying again", exc, topic=self.topic)
+                delay = backoff.failed(log, "cannot open a producer, retrying", exc, topic=self.topic)
             if not self._route.redirected and not self.broken:
                 await asyncio.sleep(delay)
 

@@ -106,7 +106,7 @@ class PulledPartition(StagedPartition, Generic[L]):
         return not decided and self.start_name not in start.positions
 
     def start_offset(self, start: Start) -> int | None:
-        """Return the first offset by ``start`` for a log of which nothing has landed; None for a time or a group.
+        """Return the first offset by ``start`` for a log from which nothing has landed; None for a time or a group.
 
         Raises LogStopped if ``start`` does not name it, or lies outside of the log.
         """

@@ -53,7 +53,7 @@ class PullSettings(Protocol):
 
     @property
     def start(self) -> Start:
-        """The first position of logs of which nothing has landed."""
+        """The first position of logs from which nothing has landed."""
 
     @property
     def metadata_max_age_s(self) -> float:
@@ -132,7 +132,7 @@ class PullSource(ClusteredSource[C, L, P]):
             except FastwireError as exc:
                 if self.is_fatal(exc) or not (self.patient or self.is_answer(exc)):
                     raise self._failure(exc) from exc
-                delay = backoff.failed(log, "cannot ask for the partitions, trying again", exc, warn=True)
+                delay = backoff.failed(log, "cannot fetch the partition list, retrying", exc, warn=True)
             await asyncio.sleep(delay)
         await self._refuse_unnamed(coverage)
         self._freshness.asked_at = self._loop.time()
@@ -158,7 +158,7 @@ class PullSource(ClusteredSource[C, L, P]):
             except FastwireError as exc:
                 if self.is_fatal(exc) or not self.patient:
                     raise self._failure(exc) from exc
-                delay = backoff.failed(log, "cannot ask for the group's offsets, trying again", exc, warn=True)
+                delay = backoff.failed(log, "cannot ask for the group's offsets, retrying", exc, warn=True)
             await asyncio.sleep(delay)
         if unnamed:
             raise unnamed_partitions(str(self.settings.url), (one.start_name for one in unnamed))
@@ -395,7 +395,7 @@ class PullSource(ClusteredSource[C, L, P]):
         else:
             _, tries = self._beginless.get(partition, ("", 0))
             if tries & (tries - 1) == 0:  # the first, the second, the third, the fifth …
-                log.warning("cannot find where to begin, trying again", topic=str(partition.log), error=str(error))
+                log.warning("cannot find where to begin, retrying", topic=str(partition.log), error=str(error))
             partition.error = str(error)
             self._beginless[partition] = str(error), tries + 1
             partition.move(Stage.PENDING)

@@ -37,7 +37,7 @@ class _Topic:
 
 
 class Silence:
-    """The growth of topics in windows of five minutes, as the ends of their logs show it, whoever reads them.
+    """The growth of topics in windows of five minutes, as the ends of their logs show it, by whichever reader.
 
     A topic whose logs that are known here have changed begins anew: some of it may have moved to another instance.
     """

@@ -229,7 +229,7 @@ class _Part(Part[Outbox]):
                 self._links[broker] = await self._owner.cluster.link("produce", broker.host, broker.port)
                 break
             except FastwireError as exc:
-                await asyncio.sleep(backoff.failed(log, "cannot write, trying again", exc, topic=self._owner.topic))
+                await asyncio.sleep(backoff.failed(log, "cannot write, retrying", exc, topic=self._owner.topic))
         del self._opening[broker]
         self._woken.set()
 

@@ -78,7 +78,7 @@ class Session(ABC, Generic[C]):
             request = self.client.take_request(now)
         except FastwireError as exc:  # an unreadable password
             self.error = str(exc)
-            log.warning("a request cannot be signed, trying again", error=self.error)
+            log.warning("a request cannot be signed, retrying", error=self.error)
             await asyncio.sleep(AGAIN_S)
             return True
         if request is None:
@@ -97,7 +97,7 @@ class Session(ABC, Generic[C]):
                 self._cluster.leave_master(link)
             self.error = str(exc)
             self.unanswered += 1
-            log.warning("no answer from the Master, trying again", error=self.error)
+            log.warning("no answer from the Master, retrying", error=self.error)
             self.client.failed(self._loop.time(), unsent=unsent)
             return True
         self.error = ""

@@ -197,7 +197,7 @@ def test_nobody_there_or_not_wanted() -> None:
         why = f"persistent://public/default/t: cannot connect to 127.0.0.1:{port}: Connection refused"
         lines = said.splitlines()
         assert (code, len(lines), lines[1]) == (1, 2, why)
-        assert re.fullmatch(re.escape(why) + r"; trying again for [1-4] s", lines[0])
+        assert re.fullmatch(re.escape(why) + r"; retrying for [1-4] s", lines[0])
     with running(PulsarDevBroker(PulsarOptions(token="secret", auto_create=False))) as broker:
         assert produce(broker.url, "t") == (
             1,

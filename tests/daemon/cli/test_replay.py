@@ -199,7 +199,7 @@ async def test_a_lost_connection_is_survived(path: Path, topic: Topic) -> None:
     chance = random.Random(3)
     topic.fails, topic.cut = lambda: chance.random() < 0.5, 3
     counts, said = await replay(path, topic)
-    assert counts.written == 40 and said[0].startswith("the connection is lost; trying again")
+    assert counts.written == 40 and said[0].startswith("the connection is lost; retrying after a look")
     assert_each_once(path, topic)
 
 

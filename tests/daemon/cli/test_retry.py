@@ -30,7 +30,7 @@ def waiting(command: str, url: str, *options: str) -> Iterator[subprocess.Popen[
         try:
             assert process.stderr is not None
             said = process.stderr.readline()
-            assert "Connection refused; trying again for " in said
+            assert "Connection refused; retrying for " in said
             yield process
         finally:
             process.kill()

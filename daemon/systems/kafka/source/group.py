@@ -100,7 +100,7 @@ class Group:
                 self._error = str(exc)
                 self._wake.set()
                 warn = is_for_good(exc)
-                await asyncio.sleep(backoff.failed(log, "cannot commit offsets, trying again", exc, warn=warn))
+                await asyncio.sleep(backoff.failed(log, "cannot commit offsets, retrying", exc, warn=warn))
             else:
                 self._error = ""
                 backoff.reset()

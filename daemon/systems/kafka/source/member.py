@@ -95,7 +95,7 @@ class GroupMember(Group):
                     return
                 self._error = explained(exc)
                 self._link = None
-                await asyncio.sleep(backoff.failed(log, "the group does not serve us, trying again", self._error))
+                await asyncio.sleep(backoff.failed(log, "the group does not serve us, retrying", self._error))
             else:
                 if served:
                     self._error = ""
@@ -192,8 +192,11 @@ class GroupMember(Group):
             case Revoke(places):
                 self._give_up(self._known(member, places), "given to another member of the group", patient=True)
             case Lost(places):
-                log.warning("the group went on without us", partitions=len(places))
-                self._give_up(self._known(member, places), "the group went on without us", patient=False)
+                log.warning(
+                    "this member was removed from the group: it missed its heartbeats; it joins again",
+                    partitions=len(places),
+                )
+                self._give_up(self._known(member, places), "this member was removed from the group", patient=False)
             case Lead(topics):
                 await self._lead(member, topics)
             case Elsewhere():

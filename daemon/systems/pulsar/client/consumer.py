@@ -351,7 +351,7 @@ class Consumer(Intake):
         try:
             await dead_letters.bury(letter, self._source_of(member))
         except FastwireError as exc:
-            log.warning("a dead letter could not be stored, trying again", topic=str(member.topic), error=str(exc))
+            log.warning("a dead letter could not be stored, retrying", topic=str(member.topic), error=str(exc))
             self._nacked.add(member.number, runs, self._loop.time() + UNSTORED_S)
         else:
             member.acknowledge(runs)

@@ -211,7 +211,7 @@ class Member(RoutedConsumer):
                     return
                 self._trouble = f": {exc}"
                 if self._backoff.telling:
-                    log.warning("cannot subscribe, trying again", topic=str(self.topic), error=str(exc))
+                    log.warning("cannot subscribe, retrying", topic=str(self.topic), error=str(exc))
                 await asyncio.sleep(delay)
                 continue
             self._backoff.reset()

@@ -1,4 +1,4 @@
-"""Resolve the first position of a log of which nothing has landed: the meaning of ``start`` for old and new topics."""
+"""Resolve the first position of a log from which nothing landed: the meaning of ``start`` for old and new topics."""
 
 from collections.abc import Set
 from datetime import datetime

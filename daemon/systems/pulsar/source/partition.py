@@ -214,7 +214,7 @@ class Partition(StagedPartition, RoutedConsumer):
                     return
                 if self.discovered and _is_missing(exc):
                     self._host.missed(self)
-                delay = self._backoff.failed(log, "cannot subscribe, trying again", exc, topic=str(self.log))
+                delay = self._backoff.failed(log, "cannot subscribe, retrying", exc, topic=str(self.log))
                 continue
             break
         self._offer()
@@ -460,7 +460,7 @@ class Partition(StagedPartition, RoutedConsumer):
             ready = self.consumer.phase is Phase.READY and self.consumer.active
             sought = ready and self.stage is Stage.SEEKING
         except (FastwireError, TimeoutError) as exc:
-            log.warning("cannot move the cursor, trying again", topic=str(self.log), error=str(exc))
+            log.warning("cannot move the cursor, retrying", topic=str(self.log), error=str(exc))
             self.error = str(exc)
         finally:
             if sought:
@@ -471,7 +471,7 @@ class Partition(StagedPartition, RoutedConsumer):
 
     def unresolved(self, error: FastwireError) -> None:
         """Subscribe again for another assignment: something could not be asked that decides about this one."""
-        log.warning("cannot find where to end, trying again", topic=str(self.log), error=str(error))
+        log.warning("cannot find where to end, retrying", topic=str(self.log), error=str(error))
         self.error = str(error)
         self._offer_again()
 

@@ -95,7 +95,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             if news.failure is None:
                 break
             self._give_up_if_refused(news.failure)
-            await asyncio.sleep(backoff.failed(log, "cannot find the topics, trying again", news.failure, warn=True))
+            await asyncio.sleep(backoff.failed(log, "cannot find the topics, retrying", news.failure, warn=True))
         if not self.partitions:
             log.info("no topic matches yet", pattern=str(self.settings.pattern))
         self._first_positions.start(self._loop.time())

@@ -121,7 +121,7 @@ class AnyMember(Session[C]):
         error = BrokerError(code, text)
         self.error = str(error)
         self.denied(error if error.remedy is Remedy.CREDENTIALS else None)
-        log.warning("the Master refuses a request, trying again", error=self.error, waited_s=waited)
+        log.warning("the Master refuses a request, retrying", error=self.error, waited_s=waited)
 
     def _settled(self, link: Link) -> None:
         known, self._known = self._known, self.membership.state is State.REGISTERED

@@ -134,7 +134,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 if not self.patient or (self.is_for_good(exc) if without else self.is_fatal(exc)):
                     raise SourceFailed(f"{self.settings.url}: {exc}") from exc
                 self._member.denied(exc if self.is_of_login(exc) else None)
-                await asyncio.sleep(backoff.failed(log, "cannot list the partitions, trying again", exc))
+                await asyncio.sleep(backoff.failed(log, "cannot list the partitions, retrying", exc))
         self._member.denied(None)
         return frozenset(place.key for places in listed.values() for place in places)
 

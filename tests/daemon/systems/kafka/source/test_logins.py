@@ -88,7 +88,7 @@ async def test_a_refused_login_is_told_in_the_brokers_words_and_tried_again(
             await asyncio.gather(starting, return_exceptions=True)
             await pipe.close()
             assert broker.logins == 0
-    told = [vars(one)["fields"]["error"] for one in caplog.records if "trying again" in one.message]
+    told = [vars(one)["fields"]["error"] for one in caplog.records if "retrying" in one.message]
     assert told and all(said[mechanism] in each and "hunter2" not in each for each in told)
 
 

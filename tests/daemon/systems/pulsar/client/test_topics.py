@@ -97,7 +97,7 @@ async def test_a_subscription_that_cannot_come_back_is_told(
                     broker.close_consumers("t", "s")
                     await until(lambda: bool(caplog.records), "a word")
                     (told, *_) = caplog.records
-                    assert told.message == "cannot subscribe, trying again"
+                    assert told.message == "cannot subscribe, retrying"
                     assert "AuthorizationError: not for you" in told.fields["error"]  # type: ignore[attr-defined]
                 broker.append("t", entries(1, 1))
                 (chunk,) = await take(consumer, 10)
