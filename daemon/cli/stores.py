@@ -30,8 +30,8 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
     loaded = load_config(config)
     sinks: list[SinkConfig | SparkOutput] = [each.sink for each in loaded.pipelines.values()]
     for sink in (*sinks, *(each.output for each in loaded.spark.values())):
-        if sink.path == url:
-            return bucket_of(sink)
+        if _writes_to(sink.path, url):
+            return bucket_of(sink.model_copy(update={"path": url}))
     raise ConfigError([Problem(str(config), "", f"no pipeline and no job writes to {url}")])
 
 
@@ -51,4 +51,26 @@ def catalog_at(path: str, config: Path | None) -> "dict[str, str] | None":
     loaded = load_config(config)
     found = [(each.sink.path, catalog_of(each.sink)) for each in loaded.pipelines.values()]
     found += [(each.output.path, catalog_of(each.output)) for each in loaded.spark.values()]
-    return next((catalog for written, catalog in found if written == place), None)
+    return next((catalog for written, catalog in found if _writes_to(written, place)), None)
+
+
+def datasets_at(path: str, config: Path | None) -> "list[tuple[str, Bucket | None]]":
+    """Return the dataset at ``path``, or the datasets in it if it is a root of many, each with its bucket.
+
+    Raises ConfigError, FastwireError, OSError.
+    """
+    from ..dataset.roots import datasets_in
+
+    bucket = bucket_at(path, config)
+    return [(place, bucket_at(place, config)) for place in datasets_in(path, bucket)] or [(path, bucket)]
+
+
+def _writes_to(written: object, place: object) -> bool:
+    """Return True if a sink whose path is ``written`` writes to ``place``: a dataset of it, or the root of them."""
+    from ..config.topicplaces import TOPIC, place_pattern
+
+    text = str(written)
+    if TOPIC not in text:
+        return written == place
+    root = text[: text.index(TOPIC)].rpartition("/")[0]
+    return str(place) == root or place_pattern(text).fullmatch(str(place)) is not None

@@ -18,8 +18,9 @@ from .log.checkpoint import Checkpoint, newest_checkpoint
 from .log.entry import LogEntry, entry_name
 from .place import bucket_of, storage_at
 from .storage.base import Storage
+from .storage.bucket import Bucket
 
-__all__ = ["Standing", "landed_in", "standing_of", "standings"]
+__all__ = ["Standing", "coverage_of", "datasets_in", "landed_in", "standing_of", "standings"]
 
 _AT_ONCE = 16  # datasets that are read at a time: most of it is waiting
 _READ_AHEAD = 64  # log entries
@@ -75,6 +76,18 @@ def standings(sink: SinkConfig) -> list[Standing]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         read: Callable[[str], Standing | None] = lambda name: standing_of(sink, name)  # noqa: E731
         return [each for each in pool.map(read, sorted(found)) if each is not None]
+
+
+def datasets_in(path: str, medium: Bucket | None = None) -> list[str]:
+    """Return the places of the datasets that lie in ``path``, one level below; [] if ``path`` is a dataset itself.
+
+    ``medium`` is the bucket of a URL. Raises OSError, FastwireError.
+    """
+    storage = storage_at(path, medium, patient=False)
+    if storage.exists(DESCRIPTION):
+        return []
+    names = medium.names("") if medium is not None else sorted(os.listdir(path)) if os.path.isdir(path) else []
+    return [f"{path.rstrip('/')}/{name}" for name in names if storage.exists(f"{name}/{DESCRIPTION}")]
 
 
 def _names(sink: SinkConfig, base: str) -> list[str]:

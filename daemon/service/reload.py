@@ -50,8 +50,8 @@ def _exists(pipeline: PipelineConfig) -> bool:
     from ..dataset.place import bucket_of
 
     sink = pipeline.sink
-    if not sink.has_log or sink.path is None:
-        return True
+    if not sink.has_log or sink.path is None or sink.by_topic:
+        return True  # of many datasets, each that is lost is refused by itself
     if isinstance(sink.path, Path) and not sink.path.exists():
         return False
     try:

@@ -43,7 +43,16 @@ UPKEEP = {
 
 DECODER_BYTES = 64 << 20
 
-__all__ = ["CheckResult", "database_checks", "folder_checks", "promise", "refusals", "spark_checks", "static_checks"]
+__all__ = [
+    "CheckResult",
+    "database_checks",
+    "datasets_of_topics",
+    "folder_checks",
+    "promise",
+    "refusals",
+    "spark_checks",
+    "static_checks",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,32 @@ def static_checks(config: Config) -> list[CheckResult]:
         results += _job(f"spark.{name}", job)
         if isinstance(job.output.path, Path):
             results += _dataset(f"spark.{name}", job.output.path, None)
+    return results
+
+
+def datasets_of_topics(name: str, pipeline: PipelineConfig, topics: Sequence[str]) -> list[CheckResult]:
+    """Report the dataset of each topic, and what is wrong with it. Reads the datasets that exist; writes nothing."""
+    from ...config.topicplaces import config_of_topic, dataset_names
+    from ...dataset.place import bucket_of
+
+    results = []
+    alike = dataset_names(list(topics), pipeline.sink.names)
+    for topic in topics:
+        own = config_of_topic(pipeline, topic)
+        place = f"{topic} lands in {own.sink.path}" + ("" if own.sink.table is None else f", table {own.sink.table}")
+        others = next((each for each in alike.values() if topic in each and len(each) > 1), [])
+        if others:
+            why = f"{' and '.join(others)} have one name for some stores and catalogs: set sink.names"
+            results.append(CheckResult(name, "dataset", False, f"{place}: {why}", True))
+            continue
+        try:
+            assert own.sink.path is not None, "it is that of a topic"
+            found = _dataset(name, own.sink.path, own, bucket_of(own.sink))
+        except ConfigError as exc:
+            found = [CheckResult(name, "dataset", False, "; ".join(map(str, exc.problems)), True)]
+        detail = "; ".join(each.detail for each in found) or "it is new"
+        ok, for_good = all(each.ok for each in found), any(each.configuration for each in found)
+        results.append(CheckResult(name, "dataset", ok, f"{place}: {detail}", for_good))
     return results
 
 

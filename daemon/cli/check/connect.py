@@ -9,7 +9,7 @@ from fastwire.errors import FastwireError
 from ...config import Config, Connection, PipelineConfig, Secured, TopicChoice
 from ...config.source import Reading, SourceConfig
 from ...systems.registry import system_named
-from .checks import CheckResult
+from .checks import CheckResult, datasets_of_topics
 from .firstrecords import try_first_records
 
 __all__ = ["check_connections"]
@@ -84,6 +84,8 @@ async def _check(name: str, source: Reading, pipeline: PipelineConfig | None) ->
     for topic, count in topics:
         partitions = f"{count} partitions" if count else "not partitioned"
         results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
+    if pipeline is not None and pipeline.sink.by_topic:
+        results += await asyncio.to_thread(datasets_of_topics, name, pipeline, [topic for topic, _ in topics])
     results += _starts(name, source, topics)
     if pipeline is not None and pipeline.makes_columns:
         results += await try_first_records(name, pipeline, [topic for topic, _ in topics])

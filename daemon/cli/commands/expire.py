@@ -1,5 +1,6 @@
 """The command ``expire``: deletes old files of a dataset."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -21,21 +22,21 @@ def expire(
 ) -> None:
     """Delete the files of old commits, with their dead letters. Their records do not land again.
 
-    The log of the dataset says that they have expired before any file is deleted. Daemons may write meanwhile. If the
-    command is interrupted, the next one deletes what is left.
+    For a folder of many datasets this is done for each of them. The log of the dataset says that they have expired
+    before any file is deleted. Daemons may write meanwhile. If the command is interrupted, the next one deletes what is
+    left.
     """
     from ...config import parse_duration
     from ...dataset.expiry import expire as expire_dataset
     from ..options import argument
     from ..printed import show_expired
-    from ..stores import bucket_at
+    from ..stores import datasets_at
 
     with argument("--older"):
         older_s = parse_duration(older)
-    found = expire_dataset(path, older_s, bucket_at(path, config), dry_run=dry_run)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
-    else:
-        show_expired(found, dry_run=dry_run)
+    for place, bucket in datasets_at(path, config):
+        found = expire_dataset(place, older_s, bucket, dry_run=dry_run)
+        if as_json:
+            typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
+        else:
+            show_expired(found, dry_run=dry_run)

@@ -1,5 +1,6 @@
 """The command ``verify``: checks the files of a dataset against its log."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -26,22 +27,30 @@ def verify(
 ) -> None:
     """Prove from the files and the log of a dataset that it holds every record once. Exit code 1: it does not.
 
+    For a folder of many datasets, all of them are verified: the totals, and details of those with problems.
     For the URL of a PostgreSQL database, compare each table with its positions, rows and dead letters.
     """
     if path.startswith(DATABASE_SCHEMES):
         _verify_database(path, as_json=as_json, strict=strict)
     from ...dataset.proof.verify import verify as verify_dataset
     from ..printed import show_report
-    from ..stores import bucket_at, catalog_at
+    from ..roots import Verified
+    from ..stores import catalog_at, datasets_at
 
-    report = verify_dataset(path, strict, deep=deep, medium=bucket_at(path, config), catalog=catalog_at(path, config))
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        show_report(report)
-    raise typer.Exit(EXIT_DONE if report.ok else EXIT_FAILED)
+    places = datasets_at(path, config)
+    reports = (
+        verify_dataset(place, strict, deep=deep, medium=bucket, catalog=catalog_at(place, config))
+        for place, bucket in places
+    )
+    if len(places) == 1:
+        report = next(reports)
+        typer.echo(json.dumps(report.to_json())) if as_json else show_report(report)
+        raise typer.Exit(EXIT_DONE if report.ok else EXIT_FAILED)
+    verified = Verified(path)
+    for report in reports:
+        verified.add(report)
+    verified.show(as_json=as_json)
+    raise typer.Exit(EXIT_DONE if verified.ok else EXIT_FAILED)
 
 
 def _verify_database(url: str, *, as_json: bool, strict: bool) -> None:
@@ -61,8 +70,6 @@ def _verify_database(url: str, *, as_json: bool, strict: bool) -> None:
     reports = verify_tables(server, strict=strict)
     ok = bool(reports) and not any(report.problems for report in reports)
     if as_json:
-        import json
-
         typer.echo(json.dumps({"ok": ok, "tables": [report.to_json() for report in reports]}))
     else:
         for report in reports:

@@ -1,5 +1,6 @@
 """The command ``dead``: shows the dead letters of a dataset, and writes them out as files."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -51,7 +52,8 @@ def dead(
 ) -> None:
     """Show the dead letters of a dataset: records that could not be decoded, with reasons and positions.
 
-    Without --replay nothing in the dataset is changed. Daemons may write meanwhile.
+    For a folder of many datasets they are those of all. Without --replay nothing in the dataset is changed. Daemons may
+    write meanwhile.
     """
     if replay is not None:
         if each or write is not None:
@@ -61,12 +63,12 @@ def dead(
     if again:
         raise typer.BadParameter("stands with --replay", param_hint="--again")
     from ...dataset.deadletters.reader import dead_letters
-    from ..stores import bucket_at
+    from ..stores import datasets_at
     from .deadletters import DeadLetterFolder, DeadLetterReasons, dead_letter_line, show_dead_letter
 
     sums = DeadLetterReasons(path)
     folder = None if write is None else DeadLetterFolder(write)
-    for letter in dead_letters(path, bucket_at(path, config)):
+    for letter in chain.from_iterable(dead_letters(place, bucket) for place, bucket in datasets_at(path, config)):
         if reason is not None and letter.kind != reason:
             continue
         sums.add(letter)
