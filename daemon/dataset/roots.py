@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 
 from ..config import SinkConfig
 from ..config.store import StoreUrl, parse_dataset_path

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
+from fastwire.coverage import Coverage, OverlapError
 from fastwire.decode.evolution import Column, added_types
 from fastwire.decode.program import SchemaError
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, OverlapError, Position, Span
+from fastwire.position import Log, Position, Span
 
 from ..runtime.errors import (
     DatasetDamagedError,

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from fastwire.position import Coverage, Position, format_position
+from fastwire.coverage import Coverage
+from fastwire.position import Position, format_position
 
 from ..runtime.logs import get_logger
 from ..systems.source import Assignment, First, SourceFailed

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.position import Coverage, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Position
 
 from ..runtime.budget import Budget
 from ..runtime.errors import Diverged, LogRefusedError, SinkDoneError, SinkFailedError, Superseded

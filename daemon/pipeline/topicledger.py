@@ -20,8 +20,9 @@ from typing import Any
 import orjson
 
 from fastwire.columns.chunk import DeadLetter
+from fastwire.coverage import Coverage, OverlapError
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, OverlapError, Position, Span
+from fastwire.position import Log, Position, Span
 from fastwire.producer import TransactionLost
 
 from ..dataset.description import DatasetOptions, Description

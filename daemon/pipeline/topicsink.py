@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
 from fastwire.columns.rows import Rows
-from fastwire.position import Coverage, Log, Position, Span, format_position
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span, format_position
 
 from ..dataset.deadletters.sums import DeadLetterSums
 from ..dataset.writer import DatasetWriter

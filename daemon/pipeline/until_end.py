@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
-from fastwire.position import Coverage, Position, positions_of
+from fastwire.coverage import Coverage
+from fastwire.position import Position, positions_of
 
 from ..runtime.errors import SinkFailedError, Superseded
 from ..runtime.logs import get_logger

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Coverage, Log, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position
 
 from ..runtime.errors import SinkFailedError, Superseded
 

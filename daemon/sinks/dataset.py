@@ -14,10 +14,11 @@ from zlib import crc32
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, SpanAccumulator
+from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
 from fastwire.decode.evolution import Column
 from fastwire.decode.program import SchemaError
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredGapError
+from fastwire.position import Log, Position
 from fastwire.systems import row_of
 
 from ..dataset.deadletters.sums import DeadLetterSums

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire.systems import row_of
 
 from ..dataset.deadletters.sums import DeadLetterSums

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from fastwire.columns.chunk import Chunk, SpanAccumulator
-from fastwire.position import Coverage, Log, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Span
 
 __all__ = ["UnloggedSink"]
 

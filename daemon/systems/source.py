@@ -34,7 +34,8 @@ from ..runtime.health import StopReason
 
 if TYPE_CHECKING:
     from fastwire.columns.chunk import Chunk
-    from fastwire.position import Coverage, Log, Position, Span
+    from fastwire.coverage import Coverage
+    from fastwire.position import Log, Position, Span
 
 __all__ = [
     "Assignment",

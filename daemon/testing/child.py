@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 
 from .feed import Feed
 

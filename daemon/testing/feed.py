@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import Stop
-from fastwire.position import Coverage, Log
+from fastwire.coverage import Coverage
+from fastwire.position import Log
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import encode_block_entry, encode_values
 from fastwire.pulsar.position import PULSAR_EARLIEST

@@ -13,7 +13,8 @@ from typing import ClassVar
 import pytest
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.position import Coverage, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 
 from ..sinks.base import Sink, Superseded

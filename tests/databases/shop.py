@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire.pulsar.format.payload import Record, encode_batch
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.sinks.postgresql.sink import PostgresSink

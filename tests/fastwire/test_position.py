@@ -10,16 +10,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fastwire.position
+from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
 from fastwire.position import (
-    Coverage,
     Gap,
     Log,
     NumberPositions,
-    OverlapError,
     Position,
     Positions,
     Span,
-    UndeclaredGapError,
     format_position,
     nest,
     parse_position,

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.level import level_directory

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from fastwire.position import Coverage, Log, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position
 from fastwire_daemon.dataset.description import DESCRIPTION
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint
 from fastwire_daemon.dataset.log.entry import LOG, STAGING, LogEntry, entry_name

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.decode.evolution import Column
-from fastwire.position import Coverage, Span
+from fastwire.position import Span
 from fastwire_daemon.dataset.identity import Identity
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint, checkpoint_name
 from fastwire_daemon.dataset.log.entry import CHECKPOINTS, LogEntry, entry_name

@@ -25,6 +25,7 @@ FASTWIRE = {
     "errors": {"reason"},
     "address": set[str](),  # hosts and ports, the same in the URLs of all systems
     "position": {"errors"},
+    "coverage": {"position"},  # what has landed, for the daemon
     "wire": {"errors", "reason"},
     "columns": {"errors", "reason", "position", "wire"},
     "grammar": {"position"},  # how systems write addresses, topics and positions

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import Stop
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire.pulsar.format.payload import Record, encode_batch_entry
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.reading.scan import Scanner

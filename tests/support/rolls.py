@@ -8,7 +8,8 @@ from typing import Any
 
 from crc32c import crc32c
 
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.log.entry import LogEntry, entry_name

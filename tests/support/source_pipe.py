@@ -9,7 +9,8 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
-from fastwire.position import Coverage, Log, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position
 from fastwire.pulsar.format.payload import Compression, Entry, Record, encode_batch_entry
 from fastwire.pulsar.grammar import GRAMMAR as PULSAR
 from fastwire.pulsar.names.pattern import parse_pattern

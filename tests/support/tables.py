@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.dataset.storage.disk import Disk

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from fastwire.coverage import Coverage
 from fastwire.kafka.protocol.metadata import topic_id_text
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.position import Log, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
-from fastwire.position import Coverage, Log, OverlapError, Position, Span, UndeclaredGapError, positions_of
+from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
+from fastwire.position import Log, Position, Span, positions_of
 
 from ...runtime.errors import DatasetDamagedError
 from ..storage.base import Storage

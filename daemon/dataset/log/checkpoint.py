@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fastwire.coverage import Coverage
 from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
-from fastwire.position import Coverage
 
 from ..storage.base import Storage
 from ..storage.disk import DISK_FULL

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from fastwire.coverage import Coverage
 from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
-from fastwire.position import Coverage, Gap, Log, Position, Span, Until, format_position, nest, parse_position, unnest
+from fastwire.position import Gap, Log, Position, Span, Until, format_position, nest, parse_position, unnest
 
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 

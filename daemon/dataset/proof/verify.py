@@ -17,16 +17,8 @@ import pyarrow.compute as pc
 import zstandard
 from crc32c import crc32c
 
-from fastwire.position import (
-    Coverage,
-    Log,
-    OverlapError,
-    Position,
-    Span,
-    UndeclaredGapError,
-    format_position,
-    positions_of,
-)
+from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
+from fastwire.position import Log, Position, Span, format_position, positions_of
 
 from ...runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
 from ..description import DESCRIPTION, Description, read_description

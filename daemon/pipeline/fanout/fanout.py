@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from fastwire.columns.chunk import Chunk
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Position
+from fastwire.position import Position
 
 from ...net.backoff import Backoff
 from ...runtime.budget import Budget, Level

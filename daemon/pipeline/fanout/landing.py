@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fastwire.position import Coverage, Log, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position
 
 from ...net.backoff import Backoff
 from ...runtime.budget import Level

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 
 from ...config import PipelineConfig
 from ...config.topicplaces import config_of_topic, dataset_name, name_key

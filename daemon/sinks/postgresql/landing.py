@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
+from fastwire.coverage import OverlapError
 from fastwire.decode.evolution import Column, added_types
 from fastwire.decode.program import SchemaError
-from fastwire.position import Log, OverlapError, Position, Span, format_position
+from fastwire.position import Log, Position, Span, format_position
 
 from ...dataset.log.chain import check_fit
 from ...runtime.errors import Superseded

@@ -8,8 +8,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fastwire.coverage import Coverage
 from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
-from fastwire.position import Coverage, Log, Until, format_position, parse_position, unnest
+from fastwire.position import Log, Until, format_position, parse_position, unnest
 
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .fates import Fates

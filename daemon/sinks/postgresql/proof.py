@@ -4,7 +4,7 @@ import threading
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 
 from ...runtime.errors import DatasetError, SinkFailedError
 from .fates import Fates

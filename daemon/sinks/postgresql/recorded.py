@@ -10,8 +10,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from fastwire.coverage import Coverage
 from fastwire.decode.program import SchemaError
-from fastwire.position import Coverage, positions_of
+from fastwire.position import positions_of
 
 from ...runtime.errors import DatasetDamagedError, DatasetGoneError, DatasetMismatchError, SinkFailedError, Superseded
 from .columns import Held

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
+from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredGapError, positions_of
+from fastwire.position import Log, Position, positions_of
 
 from ...runtime.errors import SinkFailedError
 from ...runtime.logs import get_logger

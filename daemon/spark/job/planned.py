@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
 
-from fastwire.position import Coverage, Log, Position, Span, positions_of
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span, positions_of
 
 from ...dataset.description import DESCRIPTION, read_description
 from ...dataset.log.entry import LogEntry, entry_name

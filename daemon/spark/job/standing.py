@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from fastwire.position import Coverage, Log, Span, format_position, positions_of
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Span, format_position, positions_of
 
 from .planned import Planned
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from fastwire.columns.chunk import Chunk
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log
+from fastwire.position import Log
 
 from ...net.transport import Pause
 from ...runtime.budget import Level

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastwire.columns.chunk import Chunk
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.position import Log, Position, Span
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, Start, TopicChoice

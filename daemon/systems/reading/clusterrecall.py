@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 
 from ..recall import RecordsGone
 from ..source import LogStopped

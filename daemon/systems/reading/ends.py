@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from fastwire.position import Coverage, Log, Position, Span, Until, positions_of
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span, Until, positions_of
 
 from ...config import End
 from ..source import First, LogStopped

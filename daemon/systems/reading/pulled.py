@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from fastwire.position import Coverage, Gap, Position, Span, format_position
+from fastwire.coverage import Coverage
+from fastwire.position import Gap, Position, Span, format_position
 
 from ...config import Start
 from ...net.backoff import Backoff

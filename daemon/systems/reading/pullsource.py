@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
 from fastwire.grammar import BrokerUrl, NamePattern
-from fastwire.position import Coverage, Position, format_position
+from fastwire.position import Position, format_position
 
 from ...config import Start
 from ...net.backoff import Backoff

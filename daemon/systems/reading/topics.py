@@ -5,8 +5,9 @@ from collections.abc import Iterable, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from fastwire.coverage import Coverage
 from fastwire.grammar import NamePattern
-from fastwire.position import Coverage, Log
+from fastwire.position import Log
 
 from .earlier import EarlierLogs
 from .pulled import PulledPartition

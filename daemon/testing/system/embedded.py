@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from fastwire.position import Coverage, Log, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Span
 
 from .scene import GROUP, TOPIC, Scene
 from .suite import SystemSuite

@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 
 PROGRAM = """
 import threading
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire_daemon.cli.app import main
 from fastwire_daemon.config import fields
 from fastwire_daemon.service import service

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastwire.position import Coverage, Gap, Log, OverlapError, Position, Span, UndeclaredGapError
+from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
+from fastwire.position import Gap, Log, Position, Span
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
 from fastwire_daemon.dataset.log.entry import (
     DataFile,

@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.position import Gap, Log, Position, Span, UndeclaredGapError
+from fastwire.coverage import UndeclaredGapError
+from fastwire.position import Gap, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.dataset.description import DESCRIPTION, FORMAT
 from fastwire_daemon.dataset.level import level_directory

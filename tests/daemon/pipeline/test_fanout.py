@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire_daemon.config import PipelineConfig
 from fastwire_daemon.pipeline.failure import PipelineFailed
 from fastwire_daemon.pipeline.fanout import fanout as module

@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.position import Coverage, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.net.backoff import Backoff
 from fastwire_daemon.pipeline.failure import PipelineFailed

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastwire.position import Coverage, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.pipeline import until_end
 from fastwire_daemon.pipeline.failure import PipelineFailed

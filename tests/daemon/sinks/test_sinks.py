@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire.pulsar.columns import ROW
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.storage.disk import Disk

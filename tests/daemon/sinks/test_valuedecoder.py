@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire.columns.chunk import Chunk
+from fastwire.coverage import Coverage
 from fastwire.decode.avro.schema import compile_avro
-from fastwire.position import Coverage
 from fastwire.pulsar.format.payload import Record, encode_batch
 from fastwire_daemon.config.decode import RegistryConfig, chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions

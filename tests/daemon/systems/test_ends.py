@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from fastwire.coverage import Coverage
 from fastwire.kafka.producing.payload import Compression
-from fastwire.position import Coverage, Log, Position, Span, Until
+from fastwire.position import Log, Position, Span, Until
 from fastwire_daemon.config import End, parse_config
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint
 from fastwire_daemon.dataset.log.entry import LogEntry

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire.pulsar.columns import ROW
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.encoders.arrow import ArrowEncoder

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Coverage, Position, Positions
+from fastwire.coverage import Coverage
+from fastwire.position import Position, Positions
 from fastwire_daemon.systems.base import Described
 from fastwire_daemon.systems.kafka.source import KafkaSource
 from fastwire_daemon.systems.pulsar.source import PulsarSource

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.grammar import parse_name_pattern
 from fastwire.kafka.grammar import GRAMMAR as KAFKA
 from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.kafka.protocol.fetch import FetchLimits
-from fastwire.position import Coverage, Log
+from fastwire.position import Log
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker

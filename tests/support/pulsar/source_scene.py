@@ -3,7 +3,8 @@
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from tests.support import source_pipe

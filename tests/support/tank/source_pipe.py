@@ -3,8 +3,8 @@
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.grammar import parse_name_pattern
-from fastwire.position import Coverage
 from fastwire.tank.grammar import GRAMMAR as TANK
 from fastwire.tank.names import parse_tank_url
 from fastwire.tank.protocol.fetch import FetchLimits

@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastwire.address import HostsUrl
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire.tubemq.grammar import GRAMMAR as TUBEMQ
 from fastwire.tubemq.names import parse_master_url
 from fastwire.wire.pool import Pool

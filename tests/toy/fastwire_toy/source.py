@@ -7,7 +7,8 @@ from typing import Any
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.logs import LogTable
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.runtime.tasks import Tasks

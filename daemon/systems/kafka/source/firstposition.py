@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
+from fastwire.coverage import Coverage
 from fastwire.kafka.position import POSITIONS
 from fastwire.kafka.protocol.question import LATEST
-from fastwire.position import Coverage, Position, Span
+from fastwire.position import Position, Span
 
 from ....runtime.logs import get_logger
 from ...source import Assignment, First, LogStopped

@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
 from fastwire.kafka.format.error import RETRY, BrokerError, Code
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.protocol.question import NO_MEMBER
-from fastwire.position import Coverage, Position
+from fastwire.position import Position
 
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
 from fastwire.kafka.format.error import RETRY, BrokerError, Code
 from fastwire.kafka.format.message import Body
@@ -29,7 +30,6 @@ from fastwire.kafka.groups.membership import (
 )
 from fastwire.kafka.protocol.connection import Key
 from fastwire.kafka.protocol.metadata import NO_ID
-from fastwire.position import Coverage
 
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger

@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Protocol
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
 from fastwire.kafka.protocol.question import EARLIEST, LATEST
-from fastwire.position import Coverage, Position
+from fastwire.position import Position
 
 from ....runtime.logs import get_logger
 from ....runtime.tasks import Tasks

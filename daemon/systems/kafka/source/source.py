@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
 from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.position import POSITIONS
@@ -14,7 +15,7 @@ from fastwire.kafka.protocol.session import ENDED
 from fastwire.kafka.reading.evidence import CorruptBatch
 from fastwire.kafka.reading.response import Fetched
 from fastwire.kafka.reading.slot import PartitionResult, SlotTable
-from fastwire.position import Coverage, Position
+from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
 from ....runtime.logs import get_logger

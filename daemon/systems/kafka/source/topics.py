@@ -7,11 +7,12 @@ records that had landed and reading goes on all the same: the id then ends with 
 from collections.abc import Collection, Iterable, MutableSequence
 from dataclasses import replace
 
+from fastwire.coverage import Coverage
 from fastwire.grammar import NamePattern
 from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.protocol.metadata import NO_ID, Topic, topic_id_text
 from fastwire.kafka.reading.slot import SlotTable
-from fastwire.position import Coverage, Log, Position
+from fastwire.position import Log, Position
 
 from ...reading.topics import MISSING_S, Changes, Topics
 from ...source import SourceFailed

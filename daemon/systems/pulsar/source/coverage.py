@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fastwire.position import Coverage, Log, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position
 from fastwire.pulsar.position import PULSAR_EARLIEST
 
 __all__ = ["MOST_HOLES", "MOST_INTERVALS", "Landed", "declared_gap", "landed_of", "newly_landed", "skipped_holes"]

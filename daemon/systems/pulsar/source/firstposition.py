@@ -3,7 +3,8 @@
 from collections.abc import Set
 from datetime import datetime
 
-from fastwire.position import Coverage, Log, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position
 from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.position import PULSAR_LATEST
 from fastwire.pulsar.protocol.connection import Connection

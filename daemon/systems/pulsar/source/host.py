@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Position
+from fastwire.position import Position
 from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.reading.slot import SlotTable
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Gap, Log, Position, Span
+from fastwire.position import Gap, Log, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST

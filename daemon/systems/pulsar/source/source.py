@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, Position
+from fastwire.position import Log, Position
 from fastwire.pulsar.names.topic import ServiceUrl, Topic, parse_topic
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase

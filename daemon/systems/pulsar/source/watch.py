@@ -5,8 +5,9 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, Position
+from fastwire.position import Log, Position
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.protocol.consumer import Run
 from fastwire.pulsar.protocol.request import BrokerError, available_permits

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Collection
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Position, Span
+from fastwire.position import Position, Span
 from fastwire.tank.format.error import BrokerError, PartitionStatus
 from fastwire.tank.position import POSITIONS
 from fastwire.tank.protocol.fetch import MOST_FETCH

@@ -6,8 +6,9 @@ again.
 
 from collections.abc import Iterable, Mapping, MutableSequence
 
+from fastwire.coverage import Coverage
 from fastwire.grammar import NamePattern
-from fastwire.position import Coverage, Log
+from fastwire.position import Log
 from fastwire.tank.format.error import BrokerError, PartitionStatus
 from fastwire.tank.reading.slot import SlotTable
 

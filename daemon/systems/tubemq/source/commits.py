@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage
 from fastwire.tubemq.reading.slot import SlotTable
 
 from ....runtime.logs import get_logger

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Iterable
 
-from fastwire.position import Coverage, Gap, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Gap, Position, Span
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
 from fastwire.tubemq.reading.slot import SlotTable
 

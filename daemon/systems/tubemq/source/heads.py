@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from fastwire.position import Coverage, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Position
 from fastwire.tubemq.reading.slot import SlotTable
 
 from ....runtime.logs import get_logger

@@ -4,7 +4,8 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
-from fastwire.position import Coverage, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Position
 from fastwire.tubemq.format.text import BrokerPartition
 from fastwire.tubemq.protocol.request import ConsumerRequests
 from fastwire.tubemq.reading.flow import Pace

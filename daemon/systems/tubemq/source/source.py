@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Log, Position
+from fastwire.position import Log, Position
 from fastwire.tubemq.format.error import BrokerError, Code, Remedy, remedy_of
 from fastwire.tubemq.format.text import BrokerPartition
 from fastwire.tubemq.groups.client_membership import ClientMembership

@@ -10,8 +10,9 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
+from fastwire.coverage import Coverage
 from fastwire.decode.evolution import Column
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.position import Log, Position, Span
 from fastwire_daemon.cli.printed import show_report
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.spark import SparkOutput

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire_daemon.spark.job.planned import Planned, joined, landed_ranges
 from fastwire_daemon.spark.job.standing import extended, standing_of
 from fastwire_daemon.spark.source.landed import _end

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.runtime.budget import Level

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fastwire.position import Coverage, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Position, Span
 from fastwire.tubemq.format.error import Code
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.names import parse_master_url

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from fastwire.coverage import Coverage
 from fastwire.kafka.format.error import Code
 from fastwire.kafka.format.message import decode_response, encode_response
 from fastwire.kafka.protocol.connection import Key
-from fastwire.position import Coverage
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
 from fastwire_daemon.pipeline.failure import PipelineFailed
 from fastwire_daemon.pipeline.pipeline import Pipeline

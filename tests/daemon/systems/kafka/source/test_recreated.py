@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from fastwire.coverage import Coverage
 from fastwire.kafka.format.error import BrokerError, Code
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.position import Log, Position, Span
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.systems.source import SourceFailed
 from tests.support.kafka.source_pipe import KafkaPipe, batches

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fastwire.coverage import Coverage
 from fastwire.kafka.producing.payload import Compression, Record, encode_batch
-from fastwire.position import Coverage
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.source import SourceFailed
 from tests.support.kafka.markers import encode_marker

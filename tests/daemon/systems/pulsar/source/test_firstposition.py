@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.systems.pulsar.source.coverage import Landed, declared_gap, landed_of, newly_landed
 from fastwire_daemon.systems.reading.stage import Stage

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fastwire.position import Coverage, Position, Span
+from fastwire.coverage import Coverage
+from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import (
     Compression,

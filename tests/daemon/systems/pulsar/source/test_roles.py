@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire.position import Coverage
+from fastwire.coverage import Coverage
 from fastwire_daemon.systems.pulsar.source import watch
 from tests.support.pulsar.round_trip import round_trips
 from tests.support.pulsar.source_scene import reading, serving, two

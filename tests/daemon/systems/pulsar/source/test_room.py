@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fastwire.position import Coverage, Position
+from fastwire.coverage import Coverage
+from fastwire.position import Position
 from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.pulsar.source import PulsarSource
