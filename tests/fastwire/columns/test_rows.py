@@ -8,7 +8,7 @@ import pytest
 from fastwire.columns.routes import Routes
 from fastwire.columns.rows import Rows
 from fastwire.kafka.producing.outgoing import RecordBlock, RecordRoutes
-from fastwire.pulsar.producing.outgoing import MessageRoutes
+from fastwire.pulsar.producing.outgoing import MessageBlock, MessageRoutes
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -98,3 +98,17 @@ def test_what_is_not_there() -> None:
         block.add(routes, 0, 5, 1, 1)
     with pytest.raises(IndexError, match="record 0 of 0"):
         block.encoded(0)
+
+
+@pytest.mark.parametrize(("routes", "block"), [(RecordRoutes, RecordBlock), (MessageRoutes, MessageBlock)])
+def test_records_of_a_block_know_the_numbers_of_their_rows(routes: Any, block: Any) -> None:
+    values = pa.record_batch({"value": pa.array([b"%d" % n for n in range(9)])})
+    filled = block() if block is RecordBlock else block(0)
+    for given in (Rows(values, origin=100), Rows(values.slice(4), origin=500), Rows(values.slice(7))):
+        routed = routes(given, 1)
+        ((_, first, stop, _),) = routed.step(1, 0, (100, 1 << 20), 1 << 20)
+        filled.add(routed, first, stop, 100, 1 << 20)
+    expected = [*range(100, 109), *range(500, 505), -1, -1]
+    assert filled.origin_numbers == expected
+    one, other = filled.halves()
+    assert one.origin_numbers + other.origin_numbers == expected

@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from fastwire.columns.rows import Rows
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Entry, Record, encode_single_entry
 from fastwire.pulsar.producing.batcher import Batching, BatchLimits
+from fastwire.pulsar.producing.outgoing import MessageRoutes
 from fastwire.pulsar.producing.producer import Outcome, SendTimeout, TooLargeError
 from fastwire.pulsar.protocol.request import BrokerError
 from tests.support.pulsar.frames import inflate
@@ -100,6 +103,35 @@ def test_what_concerns_one_entry_drops_that_one_with_its_chunks(code: Any) -> No
     assert outcome.messages == 1
     assert sending.producer.pending == 2
     assert len(tickets(sending.confirm(0, 2))) == 2
+
+
+def test_a_batch_of_rows_that_is_not_allowed_is_divided_until_one_row_is() -> None:
+    sending = Sending(batching=BatchLimits(messages=4, keys=Batching.MIXED))
+    values = [b"a", b"b", b"c", b"d", b"behind"]
+    rows = Rows(pa.record_batch({"value": pa.array(values)}), origin=40)
+    routes = MessageRoutes(rows, WALL)
+    ((_, first, stop, _),) = routes.step(1, 0, (100, 1 << 20), 1 << 20)
+    sending.producer.send_rows(routes, first, stop, sending.now, WALL)
+    sending.producer.flush()
+    weight, refused = sending.producer.weight, 0
+    while True:
+        heard = [(send, [value for _, value in elements(of, body)]) for send, of, body in sending.heard()]
+        wrong = next((send.sequence_id for send, found in heard if b"c" in found), None)
+        if wrong is None:
+            break
+        again = sending.refuse(wrong, pb.NotAllowedError)
+        refused += 1
+        if not again:
+            break
+        assert sending.producer.weight == weight
+        sending.producer.detached()  # all comes again in order
+        sending.connect()
+    assert refused == 3
+    (outcome,) = sending.producer.take_outcomes()
+    assert (list(outcome.refused), outcome.messages) == ([42], 1)
+    assert [value for _, found in heard for value in found] == values
+    assert [found.refused for found in sending.confirm(0, 3, 4)] == [(), (), ()]
+    assert (sending.producer.idle, sending.producer.weight) == (True, 0)
 
 
 @pytest.mark.parametrize("code", [pb.TopicTerminatedError, pb.ProducerFenced, pb.AuthorizationError, pb.TopicNotFound])
