@@ -50,13 +50,11 @@ class Positions:
         """Facts about the source's cluster: ``cluster``, ``hosts``, ``cluster_id``; empty before the first commit."""
 
     def read(self, entries: Mapping[bytes, bytes]) -> None:
-        """Take what is of this pipeline among all entries. Raises DatasetDamagedError."""
+        """Take what is of this pipeline among all entries; others are ignored. Raises DatasetDamagedError."""
         self.coverage, self.claims, self.description = Coverage(), {}, {}
         for key, value in entries.items():
+            kind, *rest = self._own(key)
             try:
-                kind, name, *rest = orjson.loads(key)
-                if name != self._name:
-                    continue
                 if kind == "positions":
                     self.coverage.adopt(Checkpoint.decode(value, 0).coverage)
                 elif kind == "claim":
@@ -67,6 +65,15 @@ class Positions:
                         raise ValueError(f"format {self.description.get('format')!r}")
             except (ValueError, TypeError) as exc:
                 raise DatasetDamagedError(f"the positions of {self._name}: the entry {key!r:.200}: {exc}") from exc
+
+    def _own(self, key: bytes) -> Sequence[str]:
+        """Return the parts of a key of this pipeline but its name; ("",) for any other."""
+        try:
+            parts = orjson.loads(key)
+        except ValueError:
+            return ("",)
+        texts = isinstance(parts, list) and len(parts) > 1 and all(isinstance(part, str) for part in parts)
+        return (parts[0], *parts[2:]) if texts and parts[1] == self._name else ("",)
 
     def claim(self, log: Log, writer: str) -> bytes:
         """Return the key of a claim; it has a value until another owner deletes it."""

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.pipeline.topicchoice import topic_sink
-from fastwire_daemon.pipeline.topicledger import LedgerTopicSink
-from fastwire_daemon.runtime.errors import SinkFailedError, Superseded
+from fastwire_daemon.pipeline.topicledger import LedgerTopicSink, Positions
+from fastwire_daemon.runtime.errors import DatasetDamagedError, SinkFailedError, Superseded
 from fastwire_daemon.sinks.base import LoggedSink
 from fastwire_daemon.testing import Feed
 from tests.daemon.cli.program import PROGRAM
@@ -135,6 +136,24 @@ def test_positions_of_a_source_at_other_hosts_are_refused(
         append(other, 0, "x0", "x1")
         said = run(configured(tmp_path, other, target), 78)
     assert "are those of a source at" in said and "set source.cluster =" in said
+
+
+def test_what_others_write_to_the_topic_of_the_positions_holds_up_nothing(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 1)
+    append(source, 0, "a0")
+    config = configured(tmp_path, source, target)
+    run(config)
+    keys = [b"\xff", b"7", b'["positions"]', b'["positions", "another", 1]', b"{}"]
+    strange = [Record(value=b"?", key=key, timestamp=1) for key in keys]
+    target.append("fastwire-positions", [encode_batch([*strange, Record(value=b"?", timestamp=1)])])
+    append(source, 0, "a1")
+    run(config)
+    assert copied(target) == ["a0", "a1"]
+    damaged = Positions("kafka/mirror/copy")
+    with pytest.raises(DatasetDamagedError, match="the positions of kafka/mirror/copy"):
+        damaged.read({b'["positions","kafka/mirror/copy","kafka","c","orders","0","x"]': b"{}"})
 
 
 @contextmanager
