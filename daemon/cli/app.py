@@ -18,6 +18,7 @@ from .commands.dev_broker import dev_broker
 from .commands.erase import erase
 from .commands.expire import expire
 from .commands.man import man
+from .commands.query import query
 from .commands.run import run
 from .commands.schema import schema
 from .commands.spark import spark
@@ -48,7 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_RUNNING = (run, check, status, top, spark, verify, dead, expire, erase, tail, produce)
+_RUNNING = (run, check, status, top, spark, verify, dead, expire, erase, tail, query, produce)
 _HELPING = (dev_broker, demo, unit, schema, completion, man)
 for command in (*_RUNNING, *_HELPING):
     app.command()(command)

@@ -20,9 +20,10 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._shown:
+            from rich.console import Console
             from rich.live import Live
 
-            live = Live("", auto_refresh=False, transient=True)
+            live = Live("", console=Console(stderr=True), auto_refresh=False, transient=True)
             live.start()
             self._live = live
         return self

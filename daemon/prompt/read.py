@@ -141,6 +141,8 @@ class Records:
         """Records of the last reading that could not be decoded, the first thousand: position, reason and payload."""
         self.dead_letter_count = 0
         """Number of all of these."""
+        self.failure: FastwireError | None = None
+        """The error that ended the last reading, where it is lost within that of who reads, such as DuckDB."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records as they come. Memory is bounded: nothing more is read while nothing is taken.
@@ -149,11 +151,15 @@ class Records:
         Raises FastwireError where brokers refuse or do not answer, and for a value that does not fit if
         ``decode.on_error`` is "stop".
         """
-        self.dead_letters, self.dead_letter_count = [], 0
-        with Progress(self._progress) as progress:
-            for batch in self._limited():
-                progress.add(batch.num_rows)
-                yield batch
+        self.dead_letters, self.dead_letter_count, self.failure = [], 0, None
+        try:
+            with Progress(self._progress) as progress:
+                for batch in self._limited():
+                    progress.add(batch.num_rows)
+                    yield batch
+        except FastwireError as exc:
+            self.failure = exc
+            raise
         if self.dead_letter_count:
             first = self.dead_letters[0]
             warnings.warn(

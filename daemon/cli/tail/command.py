@@ -2,13 +2,13 @@
 
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastwire.systems import grammars, pattern_examples
 
+from ..decoding import Message, Registry, SchemaFile, Values, decode_keys
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 from ..topicnames import complete_topic
 
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["tail"]
 
 _PATTERNS = " or ".join(pattern_examples())
-
-
-class Values(StrEnum):
-    """The formats of values that ``tail`` decodes."""
-
-    AVRO = "avro"
-    JSON = "json"
-    PROTOBUF = "protobuf"
 
 
 class Format(StrEnum):
@@ -76,24 +68,9 @@ def tail(
     decode: Annotated[
         Values | None, typer.Option("--decode", help="Print the fields of values of this format, with --schema-file.")
     ] = None,
-    schema_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--schema-file", help="File with the schema: Avro, or a descriptor set of Protobuf.", show_default=False
-        ),
-    ] = None,
-    message: Annotated[
-        str, typer.Option("--message", metavar="NAME", help="Full name of the message type of Protobuf.")
-    ] = "",
-    registry: Annotated[
-        str,
-        typer.Option(
-            "--registry",
-            metavar="URL|SYSTEM",
-            help="Schema registry whose ids the values begin with, or the system whose brokers keep the schemas: "
-            + ", ".join(grammar.name for grammar in grammars() if grammar.keeps_schemas),
-        ),
-    ] = "",
+    schema_file: SchemaFile = None,
+    message: Message = "",
+    registry: Registry = "",
     *,
     broker: BrokerOptions,
 ) -> None:
@@ -117,10 +94,8 @@ def tail(
         topics = TopicChoice((), grammar.pattern(topic)) if pattern else TopicChoice((grammar.topic(topic),))
     with argument("--from"):
         begin = system.start_of(start, topics)
-    decoder = None if decode is None else _decoder(decode.value, schema_file, message, registry, connection)
-    given = {"--schema-file": schema_file, "--message": message, "--registry": registry}
-    if decode is None and (idle := next((option for option, value in given.items() if value), None)):
-        raise typer.BadParameter("is for --decode", param_hint=idle)
+    keys = decode_keys(decode, schema_file, message, registry, connection.system)
+    decoder = None if keys is None else _decoder(keys, connection)
     chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
     asyncio.run(
         tail_topic(
@@ -136,31 +111,17 @@ def tail(
     )
 
 
-def _decoder(
-    form: str, schema_file: Path | None, message: str, registry: str, connection: "Connection"
-) -> "ValueDecoder":
+def _decoder(keys: dict[str, Any], connection: "Connection") -> "ValueDecoder":
     """Return the decoder of the values. Raises BadParameter."""
-    from fastwire.systems import grammar_named
-
     from ...config import ConfigError
     from ...config.decode import DELETED, parse_decode
     from ...sinks.registry import decoder_of
     from ...systems.registry import system_named
 
-    if schema_file is None:
-        raise typer.BadParameter("needs --schema-file", param_hint="--decode")
-    system = connection.system
-    by_brokers = registry == system and grammar_named(system).keeps_schemas
-    if registry and form == "json" and not by_brokers:
-        raise typer.BadParameter("is for --decode avro and protobuf", param_hint="--registry")
-    if message and form != "protobuf":
-        raise typer.BadParameter("is for --decode protobuf", param_hint="--message")
-    keys: dict[str, Any] = {"format": form, "schema": str(schema_file), "columns": ["*", DELETED]}
-    keys |= {"registry": registry if by_brokers else {"url": registry}} if registry else {}
-    keys |= {"message": message} if message else {}
     try:
-        topics = system_named(system).topic_schemas(connection) if by_brokers else None
-        return decoder_of(parse_decode(keys), system, topics=topics)
+        decode = parse_decode(keys | {"columns": ["*", DELETED]})
+        topics = system_named(connection.system).topic_schemas(connection) if decode.by_brokers else None
+        return decoder_of(decode, connection.system, topics=topics)
     except ConfigError as exc:
         problem = exc.problems[0]
         option = "--registry" if "registry" in problem.key else "--schema-file"

@@ -1,0 +1,186 @@
+"""The command ``query``: SQL over topics."""
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..decoding import Message, Registry, SchemaFile, Values, decode_keys
+from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
+from ..topicnames import complete_topic
+
+if TYPE_CHECKING:
+    from ...prompt.query import TopicTable
+    from ...prompt.read import Records
+
+__all__ = ["query"]
+
+SHOWN = 1000
+
+
+class Output(StrEnum):
+    """The forms of a result."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+_COPY = {
+    Output.CSV: "FORMAT csv, HEADER",
+    Output.JSONL: "FORMAT json",
+    Output.PARQUET: "FORMAT parquet, COMPRESSION zstd",
+}
+
+
+@with_broker_options(reading=True)
+def query(
+    url: Annotated[str, typer.Argument(metavar="URL", help=URL_HELP, show_default=False)],
+    topics: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC[,TOPIC]",
+            help="Topics of the query; a table has the name without tenant and namespace.",
+            show_default=False,
+            autocompletion=complete_topic,
+        ),
+    ],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="A SELECT of DuckDB; default: all rows of the first topic.")
+    ] = "",
+    start: Annotated[
+        str,
+        typer.Option("--from", help="First position, as of tail. Default: a bound of the time in WHERE, or earliest."),
+    ] = "",
+    form: Annotated[
+        Output | None, typer.Option("--format", help="Form of the result. Default: table on a terminal, else csv.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File for the result; parquet needs one.", show_default=False)
+    ] = None,
+    decode: Annotated[
+        Values | None, typer.Option("--decode", help="Columns are the fields of values of this format.")
+    ] = None,
+    schema_file: SchemaFile = None,
+    message: Message = "",
+    registry: Registry = "",
+    memory: Annotated[str, typer.Option(help="Memory of the query, above which it spills into files.")] = "1GiB",
+    *,
+    broker: BrokerOptions,
+) -> None:
+    """Run SQL over topics, up to what they hold now. Moves no cursor and acknowledges nothing.
+
+    Columns are those of the records: value, key, timestamp and others; with --decode the fields of the values, and
+    those of the records with a _ before their name. Only columns that the query needs are built, and a lower bound of
+    the record's time in WHERE is where the reading begins.
+    """
+    from ...config import ConfigError, parse_connection
+    from ...config.text import parse_size
+    from ...prompt.query import copy, first_rows, opened, reading, table_name, tables_of, with_topics
+
+    try:
+        connection = parse_connection({"url": url} | broker.keys())
+    except ConfigError as exc:
+        refuse(exc, broker)
+    keys = decode_keys(decode, schema_file, message, registry, connection.system)
+    named = {table_name(topic): topic for topic in topics.split(",")}
+    if len(named) < len(topics.split(",")):
+        raise typer.BadParameter("two topics have one table name", param_hint="TOPIC")
+    form = form or (Output.TABLE if sys.stdout.isatty() and output is None else Output.CSV)
+    if form == Output.PARQUET and output is None:
+        raise typer.BadParameter("parquet needs --output", param_hint="--format")
+    if form == Output.TABLE and output is not None:
+        raise typer.BadParameter("a table is for the terminal", param_hint="--format")
+    sql = sql.strip().rstrip(";") or f'SELECT * FROM "{next(iter(named))}"'
+    with argument("--memory"):
+        parse_size(memory)
+    with argument("SQL"), opened(memory) as engine:
+        tables = tables_of(engine, sql, named)
+        read = [(each, _records(url, named[each.name], each, keys, start, broker.keys())) for each in tables]
+        with reading(read):
+            with_topics(engine, read)
+            if form == Output.TABLE:
+                _show(*first_rows(engine, sql, SHOWN + 1))
+            elif output is not None:
+                copy(engine, sql, _COPY[form], str(output))
+            else:
+                _print(lambda target: copy(engine, sql, _COPY[form], target))
+
+
+def _records(
+    url: str, topic: str, table: "TopicTable", keys: dict[str, Any] | None, start: str, connection: dict[str, Any]
+) -> "Records":
+    """Return what the query needs of a topic. Raises ValueError for a start that its system does not have."""
+    from fastwire.systems import row_of
+
+    from ...config import parse_connection
+    from ...prompt.read import read
+    from ...systems.registry import system_named
+
+    system = system_named(parse_connection({"url": url} | connection).system)
+    own = row_of(system.grammar.name).names
+    prefix = "" if keys is None else "_"
+    mine = [f"{prefix}{name}" for name in own if f"{prefix}{name}" in table.columns]
+    columns = ["*", *mine]
+    if keys is None:
+        columns = list(own) if table.all_columns else mine or [own[-1]]
+    since = table.since.get(f"{prefix}timestamp")
+    wanted = {"progress": sys.stderr.isatty(), "columns": columns, "decode": keys, **connection}
+    if not start and since is not None:
+        try:
+            return read(url, topic, start=since, **wanted)
+        except ValueError:
+            pass  # it finds no record by its time
+    return read(url, topic, start=start or "earliest", **wanted)
+
+
+def _show(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print the first rows of a result as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ...runtime.terminal import printable
+
+    table = Table(*map(printable, names))
+    for row in rows[:SHOWN]:
+        table.add_row(*(printable(_text(cell)) for cell in row))
+    console = Console()
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"the first {SHOWN:,} rows; --format csv has all")
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "backslashreplace")
+    return str(cell)
+
+
+def _print(write: Callable[[str], None]) -> None:
+    """Print what ``write`` writes into the file of a name. Standard output is not opened anew, which may empty it."""
+    source, target = os.pipe()
+    printing = threading.Thread(target=_copy, args=(source,))
+    printing.start()
+    try:
+        write(f"/dev/fd/{target}")
+    finally:
+        os.close(target)
+        printing.join()
+
+
+def _copy(source: int) -> None:
+    with open(source, "rb") as pipe:
+        try:
+            shutil.copyfileobj(pipe, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            pass  # who reads has enough

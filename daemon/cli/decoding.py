@@ -1,0 +1,62 @@
+"""The options of commands that decode values."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastwire.systems import grammar_named, grammars
+
+__all__ = ["Message", "Registry", "SchemaFile", "Values", "decode_keys"]
+
+
+class Values(StrEnum):
+    """The formats of values that commands decode."""
+
+    AVRO = "avro"
+    JSON = "json"
+    PROTOBUF = "protobuf"
+
+
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema-file", help="File with the schema: Avro, or a descriptor set of Protobuf.", show_default=False
+    ),
+]
+Message = Annotated[str, typer.Option("--message", metavar="NAME", help="Full name of the message type of Protobuf.")]
+Registry = Annotated[
+    str,
+    typer.Option(
+        "--registry",
+        metavar="URL|SYSTEM",
+        help="Schema registry whose ids the values begin with, or the system whose brokers keep the schemas: "
+        + ", ".join(grammar.name for grammar in grammars() if grammar.keeps_schemas),
+    ),
+]
+
+
+def decode_keys(
+    form: Values | None, schema_file: Path | None, message: str, registry: str, system: str
+) -> dict[str, Any] | None:
+    """Return the keys of ``[decode]`` that options for topics of ``system`` name, None without a format.
+
+    Raises BadParameter for options that do not fit together.
+    """
+    if form is None:
+        given = {"--schema-file": schema_file, "--message": message, "--registry": registry}
+        if idle := next((option for option, value in given.items() if value), None):
+            raise typer.BadParameter("is for --decode", param_hint=idle)
+        return None
+    if schema_file is None:
+        raise typer.BadParameter("needs --schema-file", param_hint="--decode")
+    by_brokers = registry == system and grammar_named(system).keeps_schemas
+    if registry and form == Values.JSON and not by_brokers:
+        raise typer.BadParameter("is for --decode avro and protobuf", param_hint="--registry")
+    if message and form != Values.PROTOBUF:
+        raise typer.BadParameter("is for --decode protobuf", param_hint="--message")
+    keys: dict[str, Any] = {"format": form.value, "schema": str(schema_file)}
+    keys |= {"registry": registry if by_brokers else {"url": registry}} if registry else {}
+    keys |= {"message": message} if message else {}
+    return keys

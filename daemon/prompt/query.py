@@ -1,0 +1,214 @@
+"""SQL over topics: DuckDB runs a query whose tables are topics, of which only what it needs is read."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from ..config.text import parse_size
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from .read import Records
+
+__all__ = ["TopicTable", "copy", "first_rows", "opened", "reading", "table_name", "tables_of", "with_topics"]
+
+_CONSTANT = frozenset(("CONSTANT", "FUNCTION", "CAST", "OPERATOR", "TYPE"))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """The part of a topic that a query needs."""
+
+    name: str
+    """The table in the query."""
+    times: int
+    """The number of times that the query reads it."""
+    columns: frozenset[str]
+    """The names of columns in the query, those of other tables among them."""
+    all_columns: bool
+    """True if it needs all columns of some table."""
+    since: Mapping[str, datetime]
+    """The least time of a column, of those that WHERE bounds from below: rows before it are not in the result."""
+
+
+def table_name(topic: str) -> str:
+    """Return the table of a topic: its name without tenant and namespace."""
+    return topic.rpartition("/")[2]
+
+
+@contextmanager
+def opened(memory: str) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """Open an engine with ``memory`` (such as "1GiB"), above which it spills into a folder that ends with the block.
+
+    Raises ValueError without the package, and for what is no size.
+    """
+    limit = parse_size(memory)
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise ValueError("needs the package duckdb: pip install 'fastwire-daemon[sql]'") from None
+    with TemporaryDirectory(prefix="fastwire-query-") as folder:
+        settings: dict[str, Any] = {"memory_limit": f"{limit}B", "temp_directory": folder}
+        with duckdb.connect(":memory:", config=settings) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET python_enable_replacements = false")
+            yield connection
+
+
+def tables_of(connection: "duckdb.DuckDBPyConnection", sql: str, topics: Mapping[str, str]) -> list[TopicTable]:
+    """Return what a query needs of ``topics``, which are known by their tables. Raises ValueError for no SELECT."""
+    tree = _parsed(connection, sql)
+    nodes = list(_nodes(tree))
+    names = {name.lower(): name for name in topics}
+    if hidden := [each["key"] for node in nodes for each in _ctes(node) if each["key"].lower() in names]:
+        raise ValueError(f'WITH gives the name "{hidden[0]}" to another table than the topic')
+    reads = [node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"]
+    columns, whole = _columns(nodes, frozenset(names))
+    since = _since(connection, tree) if len(reads) == 1 else {}
+    return [
+        TopicTable(names[each], reads.count(each), columns, whole, since)
+        for each in dict.fromkeys(reads)
+        if each in names
+    ]
+
+
+def with_topics(connection: "duckdb.DuckDBPyConnection", tables: Iterable[tuple[TopicTable, "Records"]]) -> None:
+    """Give the tables their records: one that is read once as a stream, any other one is stored first."""
+    for table, records in tables:
+        if table.times == 1:
+            connection.register(table.name, records.to_reader())
+        else:
+            records.to_duckdb(connection, table.name)
+
+
+def _parsed(connection: "duckdb.DuckDBPyConnection", sql: str) -> dict[str, Any]:
+    [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    tree: dict[str, Any] = json.loads(text)
+    if tree["error"]:
+        raise ValueError(tree["error_message"])
+    if len(tree["statements"]) != 1:
+        raise ValueError("there are several statements: write one SELECT")
+    return tree
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _nodes(each)
+
+
+def _ctes(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = node.get("cte_map")
+    return found.get("map", []) if isinstance(found, dict) else []
+
+
+def _columns(nodes: list[dict[str, Any]], tables: frozenset[str]) -> tuple[frozenset[str], bool]:
+    """Return the names of columns, and whether all columns of a table are needed."""
+    names, whole = set[str](), False
+    # A table by its name alone is a struct of all columns.
+    tables |= {str(node["alias"]).lower() for node in nodes if node.get("type") == "BASE_TABLE"}
+    for node in nodes:
+        whole |= node.get("class") == "STAR" or node.get("ref_type") == "NATURAL"
+        if node.get("class") == "COLUMN_REF":
+            names.update(node["column_names"])
+            whole |= len(node["column_names"]) == 1 and node["column_names"][0].lower() in tables
+        names.update(node.get("using_columns") or ())
+    return frozenset(names), whole
+
+
+def _since(connection: "duckdb.DuckDBPyConnection", tree: dict[str, Any]) -> dict[str, datetime]:
+    node = tree["statements"][0]["node"]
+    if node["type"] != "SELECT_NODE" or (node.get("from_table") or {}).get("type") != "BASE_TABLE":
+        return {}
+    found: dict[str, datetime] = {}
+    for column, bound in _lower_bounds(node.get("where_clause")):
+        moment = _moment(connection, bound)
+        if moment is not None:
+            found[column] = max(moment, found.get(column, moment))
+    return found
+
+
+def _lower_bounds(where: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each column that a condition bounds from below, with the bound, of those that all rows must fulfil."""
+    if not where:
+        return
+    kind = where["type"]
+    if kind == "CONJUNCTION_AND":
+        for child in where["children"]:
+            yield from _lower_bounds(child)
+    elif kind in ("COMPARE_GREATERTHAN", "COMPARE_GREATERTHANOREQUALTO", "COMPARE_EQUAL"):
+        yield from _bound(where["left"], where["right"])
+    elif kind in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO"):
+        yield from _bound(where["right"], where["left"])
+    elif kind == "COMPARE_BETWEEN":
+        yield from _bound(where["input"], where["lower"])
+
+
+def _bound(column: Any, bound: Any) -> Iterator[tuple[str, Any]]:
+    if column["class"] == "COLUMN_REF" and all(node.get("class", "CONSTANT") in _CONSTANT for node in _nodes(bound)):
+        yield column["column_names"][-1], bound
+
+
+def _moment(connection: "duckdb.DuckDBPyConnection", expression: Any) -> datetime | None:
+    """Return the time that an expression without columns is, None if it is none."""
+    import duckdb
+
+    tree = _parsed(connection, "SELECT 1")
+    tree["statements"][0]["node"]["select_list"] = [expression]
+    try:
+        [(text,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
+        [(since_us,)] = connection.execute(f"SELECT epoch_us(CAST(({text}) AS TIMESTAMPTZ))").fetchall()
+        return None if since_us is None else _EPOCH + timedelta(microseconds=since_us)
+    except (duckdb.Error, OverflowError):
+        return None  # the query itself says what is wrong
+
+
+@contextmanager
+def reading(tables: Iterable[tuple[TopicTable, "Records"]]) -> Iterator[None]:
+    """Raise the error of a topic for the one that DuckDB makes of it, and ValueError for what DuckDB refuses."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as exc:
+        if failure := next((records.failure for _, records in tables if records.failure), None):
+            raise failure from None
+        raise ValueError(str(exc)) from None
+
+
+def first_rows(
+    connection: "duckdb.DuckDBPyConnection", sql: str, count: int
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the names of the columns, and at most ``count`` rows."""
+    result = connection.execute(sql)
+    return [str(name) for name, *_ in result.description or ()], result.fetchmany(count)
+
+
+def copy(connection: "duckdb.DuckDBPyConnection", sql: str, options: str, target: str) -> None:
+    """Write a result to a file, in the form that ``options`` of COPY name; bytes that are text become text.
+
+    Parquet keeps bytes.
+    """
+    quoted = "'" + target.replace("'", "''") + "'"
+    text = sql if "parquet" in options else _in_text(connection, sql)
+    connection.execute(f"COPY ({text}) TO {quoted} ({options})").fetchall()
+
+
+def _in_text(connection: "duckdb.DuckDBPyConnection", sql: str) -> str:
+    """Return the query with bytes that are text as text; other bytes are escaped."""
+    described = connection.execute(f"DESCRIBE {sql}").fetchall()
+    names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
+    cells = [
+        f"coalesce(try(decode({name})), CAST({name} AS VARCHAR)) AS {name}" if kind == "BLOB" else name
+        for name, (_, kind, *_) in zip(names, described, strict=True)
+    ]
+    return f"SELECT {', '.join(cells)} FROM ({sql}) AS result({', '.join(names)})"

@@ -1,0 +1,187 @@
+"""``query``: SQL over topics of the embedded brokers."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.prompt.query import TopicTable, opened, table_name, tables_of
+from tests.daemon.cli.program import Run
+
+CITIES = ["Zürich", "Genève", None]
+
+
+@pytest.fixture
+def kafka() -> Iterator[KafkaDevBroker]:
+    with running(KafkaDevBroker(KafkaOptions())) as made:
+        made.create_topic("orders", 2)
+        made.create_topic("customers", 1)
+        for partition in range(2):
+            orders = [{"id": n, "city": CITIES[n % 3], "amount": n / 2} for n in range(300)]
+            made.produce("orders", [json.dumps(each).encode() for each in orders], partition)
+        made.produce("customers", [b"c%d" % n for n in range(3)], 0)
+        yield made
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> tuple[str, ...]:
+    """The options that decode orders."""
+    fields = [("id", "long"), ("city", ["null", "string"]), ("amount", "double")]
+    schema = {"type": "record", "name": "Order", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+    (tmp_path / "order.avsc").write_text(json.dumps(schema))
+    return "--decode", "json", "--schema-file", str(tmp_path / "order.avsc")
+
+
+def rows(run: Run, *arguments: str) -> list[dict[str, object]]:
+    code, out, err = run("query", *arguments, "--format", "jsonl")
+    assert code == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_records_as_they_are(run: Run, kafka: KafkaDevBroker) -> None:
+    sql = 'SELECT partition, count(*) AS n, max("offset") AS last FROM orders GROUP BY 1 ORDER BY 1'
+    assert rows(run, kafka.url, "orders", sql) == [
+        {"partition": 0, "n": 300, "last": 299},
+        {"partition": 1, "n": 300, "last": 299},
+    ]
+    assert rows(run, kafka.url, "customers", "SELECT value FROM customers ORDER BY 1") == [
+        {"value": f"c{n}"} for n in range(3)
+    ]
+    assert len(rows(run, kafka.url, "customers")) == 3
+    assert rows(run, kafka.url, "orders", "SELECT count(*) AS n FROM orders;") == [{"n": 600}]
+
+
+def test_fields_of_values(run: Run, kafka: KafkaDevBroker, typed: tuple[str, ...]) -> None:
+    sql = (
+        "SELECT city, count(*) AS n, avg(amount) AS mean FROM orders WHERE _timestamp > now() - INTERVAL 1 HOUR "
+        "GROUP BY city ORDER BY city NULLS LAST"
+    )
+    assert rows(run, kafka.url, "orders", sql, *typed) == [
+        {"city": "Genève", "n": 200, "mean": 74.75},
+        {"city": "Zürich", "n": 200, "mean": 74.25},
+        {"city": None, "n": 200, "mean": 75.25},
+    ]
+    assert rows(run, kafka.url, "orders", "SELECT * FROM orders WHERE id = 1 AND _partition = 0", *typed) == [
+        {"id": 1, "city": "Genève", "amount": 0.5, "_partition": 0}
+    ]
+
+
+def test_topics_are_joined_and_read_twice(run: Run, kafka: KafkaDevBroker) -> None:
+    joined = 'SELECT count(*) AS n FROM orders JOIN customers USING ("offset")'
+    assert rows(run, kafka.url, "orders,customers", joined) == [{"n": 6}]
+    twice = 'SELECT count(*) AS n FROM orders a JOIN orders b ON a."offset" = b."offset"'
+    assert rows(run, kafka.url, "orders", twice) == [{"n": 1200}]
+    nested = "SELECT (SELECT count(*) FROM customers) + (SELECT count(*) FROM customers) AS n"
+    assert rows(run, kafka.url, "customers", nested) == [{"n": 6}]
+
+
+def test_forms(run: Run, kafka: KafkaDevBroker, tmp_path: Path) -> None:
+    sql = "SELECT value, 1 AS one FROM customers ORDER BY value"
+    assert run("query", kafka.url, "customers", sql)[1] == "value,one\nc0,1\nc1,1\nc2,1\n"
+    code, out, _ = run("query", kafka.url, "customers", sql, "--format", "table")
+    assert code == 0 and [word in out for word in ("value", "one", "c2")] == [True] * 3
+    file = tmp_path / "it's.parquet"
+    assert run("query", kafka.url, "customers", sql, "--format", "parquet", "-o", str(file))[0] == 0
+    assert pq.read_table(file).column("value").to_pylist() == [b"c0", b"c1", b"c2"]
+    assert run("query", kafka.url, "customers", sql, "-o", str(tmp_path / "x.csv"))[0] == 0
+    assert (tmp_path / "x.csv").read_text().startswith("value,one\n")
+
+
+def test_bytes_that_are_no_text_are_escaped(run: Run, kafka: KafkaDevBroker) -> None:
+    kafka.create_topic("bytes", 1)
+    kafka.produce("bytes", [b"\xff\x00", "ü".encode()], 0)
+    found = rows(run, kafka.url, "bytes", 'SELECT value FROM bytes ORDER BY "offset"')
+    assert found == [{"value": "\\xFF\\x00"}, {"value": "ü"}]
+
+
+WRONG = {
+    "no column": (("orders", "SELECT price FROM orders"), "price"),
+    "no SELECT": (("orders", "DROP TABLE orders"), "Only SELECT"),
+    "no syntax": (("orders", "SELEC"), "syntax error"),
+    "two statements": (("orders", "SELECT 1; SELECT 2"), "several statements"),
+    "a hidden topic": (("orders", "WITH orders AS (SELECT 1) SELECT * FROM orders"), "WITH gives the name"),
+    "two of one name": (("a/b/orders,c/d/orders",), "two topics have one table name"),
+    "parquet on standard output": (("orders", "--format", "parquet"), "needs --output"),
+    "a schema without a format": (("orders", "--schema-file", "x.avsc"), "is for --decode"),
+    "no memory": (("orders", "--memory", "lots"), "--memory"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be(run: Run, kafka: KafkaDevBroker, what: str) -> None:
+    arguments, said = WRONG[what]
+    code, _, err = run("query", kafka.url, *arguments)
+    assert code == 2, err
+    assert said in err
+
+
+def test_a_broker_that_is_not_there(run: Run) -> None:
+    code, _, err = run("query", "kafka://127.0.0.1:1", "orders", "SELECT 1 FROM orders")
+    assert code == 1
+    assert "Connection refused" in err
+
+
+def test_a_system_without_times_is_read_from_its_beginning(run: Run) -> None:
+    with running(TubeMQDevBroker(TubeMQOptions())) as tubemq:
+        tubemq.create_topic("orders", 1)
+        tubemq.produce("orders", [b"x"] * 5, 0)
+        sql = "SELECT count(*) AS n FROM orders WHERE timestamp > now() - INTERVAL 1 HOUR"
+        assert rows(run, tubemq.url, "orders", sql) == [{"n": 0}]  # these have no time
+        assert rows(run, tubemq.url, "orders", "SELECT count(*) AS n FROM orders") == [{"n": 5}]
+
+
+# --- what a query needs of a topic
+
+
+@pytest.fixture
+def engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    with opened("64MiB") as made:
+        yield made
+
+
+TIME = datetime(2026, 1, 1, tzinfo=UTC)
+NEEDS = {
+    "SELECT a FROM t": ({"a"}, {}),
+    "SELECT * FROM t": (set(), {}),
+    "SELECT t FROM t": ({"t"}, {}),
+    "SELECT x FROM t AS x": ({"x"}, {}),
+    "SELECT * FROM t WHERE a": ({"a"}, {}),
+    "SELECT count(*) FROM t": (set(), {}),
+    "SELECT sum(a + t.b) FROM t GROUP BY lower(c) ORDER BY max(d)": ({"a", "b", "c", "d", "t"}, {}),
+    "SELECT a FROM t WHERE time >= '2026-01-01'": ({"a", "time"}, {"time": TIME}),
+    "SELECT a FROM t WHERE '2026-01-01' < time AND b": ({"a", "b", "time"}, {"time": TIME}),
+    "SELECT a FROM t WHERE time BETWEEN TIMESTAMP '2026-01-01' AND now()": ({"a", "time"}, {"time": TIME}),
+    "SELECT a FROM t WHERE time > '2025-01-01' AND time > '2026-01-01'": ({"a", "time"}, {"time": TIME}),
+    "SELECT a FROM t WHERE time > '2026-01-01' OR b": ({"a", "b", "time"}, {}),
+    "SELECT a FROM t WHERE NOT time > '2026-01-01'": ({"a", "time"}, {}),
+    "SELECT a FROM t WHERE time > b": ({"a", "b", "time"}, {}),
+    "SELECT a FROM t WHERE time > (SELECT max(time) FROM t)": ({"a", "time"}, {}),
+    "SELECT a FROM t WHERE time > 'soon'": ({"a", "time"}, {}),
+    "SELECT a FROM t WHERE time < '2026-01-01'": ({"a", "time"}, {}),
+}
+
+
+@pytest.mark.parametrize("sql", NEEDS)
+def test_needs(engine: duckdb.DuckDBPyConnection, sql: str) -> None:
+    columns, since = NEEDS[sql]
+    [found] = tables_of(engine, sql, {"t": "t"})
+    assert found.columns == columns
+    assert found.since == since
+    assert found.all_columns == (sql.startswith(("SELECT *", "SELECT t ", "SELECT x ")))
+
+
+def test_a_time_before_now(engine: duckdb.DuckDBPyConnection) -> None:
+    [found] = tables_of(engine, "SELECT 1 FROM T WHERE time > now() - INTERVAL 1 HOUR", {"t": "t"})
+    assert isinstance(found, TopicTable) and found.name == "t"
+    assert timedelta(minutes=59) < datetime.now(UTC) - found.since["time"] < timedelta(minutes=61)
+
+
+def test_names_of_tables() -> None:
+    assert table_name("persistent://public/default/orders") == table_name("orders") == "orders"
