@@ -39,6 +39,8 @@ PARTITION = 0  # the others are not used: a topic that gets more of them later m
 READ_BYTES = 16 << 20
 STABLE_S = 900.0  # the longest that brokers leave a transaction open by default
 CREATE_MS = 30_000
+DEFAULT_REPLICAS = 4  # the version of CreateTopics from which on a broker knows how many
+OLD_REPLICAS = 3
 CONFIGS = {
     "cleanup.policy": "compact",
     "min.compaction.lag.ms": "3600000",  # of owners, each must be seen by the next ones
@@ -133,19 +135,22 @@ async def _create(cluster: Cluster, topic: str) -> None:
     known = cluster.metadata.topics.get(topic)
     if known is not None and known.error == Code.NONE:
         return
+    link = await cluster.any()
+    by_default = link.connection.version_of(Key.CREATE_TOPICS) >= DEFAULT_REPLICAS
+    replicas = -1 if by_default else min(OLD_REPLICAS, len(cluster.metadata.nodes))
     asked = {
         "topics": [
             {
                 "name": topic,
                 "num_partitions": 1,
-                "replication_factor": -1,
+                "replication_factor": replicas,
                 "assignments": [],
                 "configs": [{"name": name, "value": value} for name, value in CONFIGS.items()],
             }
         ],
         "timeout_ms": CREATE_MS,
     }
-    answer = await (await cluster.any()).ask(Key.CREATE_TOPICS, asked)
+    answer = await link.ask(Key.CREATE_TOPICS, asked)
     for one in answer["topics"]:
         if one["error_code"] not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
             advice = f"the topic {topic} for positions; make it with one partition and cleanup.policy=compact"

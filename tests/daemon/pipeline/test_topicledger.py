@@ -47,7 +47,7 @@ def source() -> Iterator[KafkaDevBroker]:
         yield broker
 
 
-@pytest.fixture(params=["4.1", "2.8"])  # the newer and the older protocol of transactions
+@pytest.fixture(params=["4.1", "2.1"])  # the newer and the older protocol of transactions
 def target(request: pytest.FixtureRequest) -> Iterator[KafkaDevBroker]:
     with running(KafkaDevBroker(KafkaOptions(release=request.param, max_message_bytes=10_000, nodes=2))) as broker:
         broker.create_topic("copy", 2)
