@@ -113,7 +113,7 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
     told = f"{state}, {health}" if health not in (None, Health.HEALTHY) else state
     yield Fact("state", told, "bad" if state == "failed" or told != state else "")
     for why in texts_of(pipeline, "degraded"):
-        yield Fact("degraded", why, "bad")
+        yield Fact(str(health), why, "bad")
     if pipeline.get("error"):
         yield Fact("error", str(pipeline["error"]), "bad")
     for label, name in PLACES.items():

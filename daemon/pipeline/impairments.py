@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fastwire.position import Log
 
+from ..runtime.errors import LogRefusedError
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
-from ..systems.source import LogStopped
+from ..systems.source import LogStopped, Source
 
 __all__ = ["Impairments"]
 
@@ -52,6 +53,15 @@ class Impairments:
         """Yield the logs that are not stopped, by index."""
         own = range(len(self.logs)) if self.own is None else tuple(self.own)
         return ((index, self.logs[index]) for index in own if index not in self._stopped)
+
+    def refused_by(self, error: LogRefusedError) -> dict[int, LogStopped]:
+        """Return why logs that are not stopped must be, because the sink can never write them."""
+        again = "it is stopped until the daemon is restarted, and records that are not committed stay with the broker"
+        return {
+            index: LogStopped(f"{each} cannot be written: {error}; {again}", error.reason)
+            for index, each in self.left()
+            if error.concerns(each)
+        }
 
     @property
     def stopped(self) -> dict[int, LogStopped]:
@@ -103,12 +113,18 @@ class Impairments:
                 why=str(next(iter(stopped.values()))),
             )
 
-    def sentences(self) -> Iterator[str]:
-        """Yield what does not land, for people."""
+    def sentences(self, source: Source | None, waits_for: str | None, unpublished: str) -> Iterator[str]:
+        """Yield what does not land, for people: of a running ``source``, and of a sink, with what it waits for."""
+        if source is not None and source.unreachable_since is not None:
+            yield f"no broker is reachable: {source.unreachable_because or 'none has answered yet'}"
         if stopped := len(self.stopped):
             yield f"{stopped} of {self._count} partitions {'is' if stopped == 1 else 'are'} stopped"
         if unreadable := len(self._unreadable):
             yield f"{unreadable} of {self._count} partitions cannot be read at the moment"
+        if waits_for:
+            yield f"the sink waits: {waits_for}"
+        if unpublished:
+            yield f"what lands is not in the table: {unpublished}"
 
     def status(self) -> dict[str, dict[str, str]]:
         """Return the partitions with their reasons, for the status."""

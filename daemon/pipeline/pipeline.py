@@ -212,13 +212,9 @@ class Pipeline:
 
     @property
     def impairments(self) -> list[str]:
-        """Sentences about what does not land, although the pipeline runs."""
-        said = list(self.parts.sentences())
-        if self.waits_for:
-            said.append(f"the sink waits: {self.waits_for}")
-        if self._sink.unpublished:
-            said.append(f"what lands is not in the table: {self._sink.unpublished}")
-        return said
+        """Sentences about what does not land, although the pipeline has neither failed nor ended."""
+        source = None if self.state in ("failed", "ended") else self._made_source
+        return list(self.parts.sentences(source, self.waits_for, self._sink.unpublished))
 
     @property
     def health(self) -> Health:
@@ -528,11 +524,9 @@ class Pipeline:
 
     def _stop_refused(self, exc: LogRefusedError) -> bool:
         """Stop the logs that the sink can never write, so that the others go on; return False if there are none."""
-        again = "it is stopped until the daemon is restarted, and records that are not committed stay with the broker"
-        logs = self.parts.left()
-        refused = [(index, each) for index, each in logs if exc.concerns(each)]
-        for index, each in refused:
-            self.on_stopped(index, LogStopped(f"{each} cannot be written: {exc}; {again}", exc.reason))
+        refused = self.parts.refused_by(exc)
+        for index, error in refused.items():
+            self.on_stopped(index, error)
         return bool(refused)
 
     async def _save_what_can_be(self) -> None:

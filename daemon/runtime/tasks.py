@@ -62,7 +62,7 @@ class Tasks:
         if error is not None and not self._closing:
             # Tasks handle every error that a broker can cause, so this is a bug, and it must not stay hidden.
             self._loop.call_exception_handler({"message": "source task failed", "exception": error, "task": task})
-            self._on_fault(f"{task.get_name()}: {type(error).__name__}: {error}")
+            self._on_fault(f"internal error in {task.get_name()}: {type(error).__name__}: {error}")
 
 
 async def wait_for_set(event: asyncio.Event, timeout: float | None) -> None:

@@ -72,6 +72,11 @@ class FetchLink(BrokerLink[C, E, A], Generic[C, E, A, F]):
         host, port = self.address
         return f"{host}:{port}"
 
+    @property
+    def carries(self) -> bool:
+        """See ``BrokerLink.carries``."""
+        return len(self.fetcher) > 0
+
     def status(self) -> dict[str, Any]:
         """Return the fields of the status page."""
         return {"partitions": len(self.fetcher)}

@@ -104,6 +104,8 @@ class BrokerLink(ABC, Generic[C, E, A]):
 
     def __init__(self, connection: C, on_chunk: Callable[[Chunk], None]) -> None:
         self.server = ""
+        self.was_idle = False
+        """True of a connection that has ended without a request in flight, and on which no records were expected."""
         self.connection = connection
         self.transport: Transport[E] = Transport(
             connection, on_events=self._on_events, on_lost=self._on_lost, after_read=self._after_read
@@ -133,6 +135,11 @@ class BrokerLink(ABC, Generic[C, E, A]):
     @abstractmethod
     def _left(self, text: str, reason: Exception | None) -> None:
         """Notify the users of this link; the requests in flight have failed already."""
+
+    @property
+    def carries(self) -> bool:
+        """True while records, or receipts for records, are expected on this connection."""
+        return False
 
     def status(self) -> dict[str, Any]:
         """Return this system's own fields for the link's entry on the status page."""
@@ -289,6 +296,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
         return text, WrongProtocol(text)
 
     def _gone(self, text: str, reason: Exception | None = None) -> None:
+        self.was_idle = not self._waiting and not self.carries
         self.connection.close()
         if self._login is not None:
             self._login.cancel()

@@ -152,6 +152,11 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
         """Return the fields of the status page that only links of Pulsar have."""
         return {"server": self.server, "consumers": len(self.consumers)}
 
+    @property
+    def carries(self) -> bool:
+        """See ``BrokerLink.carries``."""
+        return bool(self.consumers or self.producers)
+
     async def open(self) -> None:
         """Connect and shake hands.
 

@@ -180,7 +180,7 @@ class AtLeaders(Generic[P]):
             self._logged_at = now
             (first, one), *_ = stuck
             log.warning(
-                "partitions cannot be read, retrying; the other partitions are being read",
+                "partitions cannot be read, retrying",
                 partitions=len(stuck),
                 first=str(first.log),
                 error=one.error,

@@ -261,8 +261,12 @@ class ClusteredSource(ABC, Generic[C, L, P]):
             return
         if not self.cluster.ready and self._unreachable_since is None:
             self._unreachable_since = self._loop.time()
-        log.warning("connection lost", broker=str(link), reason=str(reason or "closed by the broker"))
-        self._reconnected(link.why(reason))
+        if link.was_idle and (reason is None or isinstance(reason, OSError)):
+            # Brokers and firewalls close what is not used, and nothing is made again until it is needed.
+            log.info("idle connection closed by the broker", broker=str(link))
+        else:
+            log.warning("connection lost", broker=str(link), reason=str(reason or "closed by the broker"))
+            self._reconnected(link.why(reason))
         self._count_connections()
         self._left(link)
 

@@ -96,6 +96,11 @@ class Link(BrokerLink[_Machine, Event, Answer]):
         scanner = Scanner(slots, pool, **scan_options(settings, FETCH_BUFFER_BYTES if fetches else None))
         super().__init__(_Machine(scanner, request_timeout_s=settings.request_timeout_s), owner.on_chunk)
 
+    @property
+    def carries(self) -> bool:
+        """See ``BrokerLink.carries``."""
+        return self.fetches
+
     def __str__(self) -> str:
         host, port = self.address
         return f"{host}:{port}"

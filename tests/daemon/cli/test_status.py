@@ -96,6 +96,7 @@ def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     told.said["health"] = "not ready"
     told.said["pipelines"]["orders"] |= {
         "state": "failed",
+        "health": "not ready",
         "error": "the disk\x1b[2J is gone",
         "degraded": ["the sink waits: disk full", "1 of 2 partitions is stopped"],
         "recreated_partitions": {"orders 2": "another log"},
@@ -109,7 +110,7 @@ def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     assert f"{told.address} not ready" == lines[0]
     for line in (
         "error the disk\\x1b[2J is gone",
-        "degraded the sink waits: disk full",
+        "not ready the sink waits: disk full",
         "recreated orders 2: another log",
         "stopped orders 0: refused",
         "dead letters 3 since the start",

@@ -79,7 +79,7 @@ def test_a_partition_that_cannot_be_read_counts_after_half_a_minute() -> None:
     ):
         impairments.look(waiting, now)
         assert samples(metrics)[series] == count, now
-        assert list(impairments.sentences()) == ["1 of 2 partitions cannot be read at the moment"] * count
+        assert list(impairments.sentences(None, None, "")) == ["1 of 2 partitions cannot be read at the moment"] * count
         assert len(impairments.status()["unreadable_partitions"]) == count
 
 

@@ -469,7 +469,7 @@ async def test_a_topic_that_moves_to_another_cluster_is_a_new_log() -> None:
         broker.close_consumers("t", "s")
         await pipe.got(1030)
         assert [log.cluster for log in pipe.source.logs] == ["c", f"127.0.0.1:{other.port}"]
-        assert pipe.source.partitions[0].stage is Stage.STOPPED
+        assert pipe.source.partitions[0].stage is Stage.REPLACED
         pipe.commit()
         await until(lambda: other.backlog("t", "s") == 0, "acks to the other cluster")
         assert pipe.source.logs[1].topic == FULL
