@@ -132,7 +132,14 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         f"{_count(roll, 'rows'):,} rows are not committed yet ({format_bytes(_count(roll, 'bytes'))})",
     )
     if dead_letters := _count(pipeline, "dead_letters"):
-        yield Fact("dead letters", f"{dead_letters:,} since the start", "bad")
+        reasons = ", ".join(f"{count:,} {name}" for name, count in table_of(pipeline, "dead_letter_reasons").items())
+        yield Fact("dead letters", f"{dead_letters:,} since the start{reasons and f': {reasons}'}", "bad")
+    if pipeline.get("last_commit_s_ago") is not None:
+        yield Fact("last commit", f"{number_of(pipeline, 'last_commit_s_ago'):,.0f} s ago")
+    if number_of(pipeline, "lag_s"):
+        yield Fact(
+            "lag in time", f"{number_of(pipeline, 'lag_s'):,.0f} s: the age of the newest record that has landed"
+        )
     yield from _source_facts(table_of(pipeline, "source"))
     stages = table_of(pipeline, "stages")
     if limit := stages.get("limit"):
@@ -157,6 +164,9 @@ def _source_facts(source: Mapping[str, Any]) -> Iterator[Fact]:
             f"{_count(lag, 'backlog_entries'):,} entries not confirmed; {_count(lag, 'behind_logs'):,} of "
             f"{_count(lag, 'known_logs'):,} partitions behind",
         )
+        for topic, silent in table_of(lag, "silent_topics").items():
+            rate, since = (_count(silent, name) for name in ("entries_per_hour", "silent_s"))
+            yield Fact("silent", f"{topic}: hardly a record for {since:,} s, {rate:,} an hour before", "bad")
 
 
 def table_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:

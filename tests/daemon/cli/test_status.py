@@ -195,3 +195,18 @@ def test_a_daemon_by_its_configuration(
     file.write_text(f'[daemon]\nhttp = ""\n{landing}')
     code, _, err = run("status", file)
     assert (code, err) == (78, f'{file}: daemon.http: is "": this daemon has no HTTP server to ask\n')
+
+
+def test_how_fresh_it_is(run: Run, told: ServedDaemon) -> None:
+    orders = told.said["pipelines"]["orders"]
+    orders |= {"dead_letters": 3, "dead_letter_reasons": {"Truncated": 2, "NoValue": 1}}
+    orders |= {"last_commit_s_ago": 65.4, "lag_s": 1234.0}
+    orders["source"]["lag"] |= {"silent_topics": {"orders": {"silent_s": 900, "entries_per_hour": 1200}}}
+    lines = [" ".join(line.split()) for line in run("status", told.address)[1].splitlines()]
+    for line in (
+        "dead letters 3 since the start: 2 Truncated, 1 NoValue",
+        "last commit 65 s ago",
+        "lag in time 1,234 s: the age of the newest record that has landed",
+        "silent orders: hardly a record for 900 s, 1,200 an hour before",
+    ):
+        assert line in lines

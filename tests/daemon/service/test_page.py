@@ -55,6 +55,8 @@ PIPELINES: dict[str, Any] = {
         "bytes_per_s": 987_654.3,
         "rows_received": 1_234_567,
         "rows_committed": 1_200_000,
+        "last_commit_s_ago": 7.2,
+        "lag_s": 6000.0,
         "commits": 1,
         "recent_commits": [
             {
@@ -90,6 +92,7 @@ PIPELINES: dict[str, Any] = {
         "health": "degraded",
         "degraded": ["the sink waits: disk full"],
         "dead_letters": 3,
+        "dead_letter_reasons": {"Truncated": 3},
         "recreated_partitions": {"refunds 2": "another log"},
         "stopped_partitions": {"refunds 0": "refused"},
         "source": {"errors": {"refunds 1": "no leader"}, "connections": [{"ready": False}]},
@@ -139,7 +142,9 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
         "12,346 rows/s",
         "988 kB/s",
         "1 entry",
-        "1 of 2 partitions behind",
+        "1 of 2 partitions behind, 2 h in time",
+        "1 commit, the last 7 s ago",
+        "since the start, 3 Truncated",
         "Limited by: encode. What helps: sink.writers",
         "encode 75 %",
         "7 s 1,200,000 2 5.0 MB 0.250 s age",
