@@ -8,7 +8,7 @@ owner, the last daemon that has claimed it:
    commit nothing any more, and deletes their claims.
 3. It reads the positions, which no one else can change now, and goes on behind them.
 
-A daemon that is fenced begins anew, and claims each log that its source still assigns to it. Whoever claims later has
+A daemon that is fenced begins anew, and claims each log that its source still assigns to it. A later claim has
 seen all earlier claims, and has fenced their daemons after they were committed: of two one is fenced.
 """
 
@@ -177,7 +177,7 @@ class LedgerTopicSink(TopicSink):
         """Do nothing: the topic of the positions is made when the writer is opened."""
 
     def refresh(self) -> Coverage:
-        """Return the Coverage: nobody else changes that of the logs that this sink owns."""
+        """Return the Coverage: no other daemon changes that of the logs that this sink owns."""
         return self._positions.coverage.copy()
 
     def raise_floors(self, floors: Mapping[Log, Position]) -> None:
