@@ -19,6 +19,10 @@ from ..daemons import PLACES, Daemon, look_at, number_of, table_of, texts_of
 __all__ = ["screen", "watch"]
 
 _WARNINGS = 3  # of each daemon
+NARROW = 70  # below this width the columns that matter least are left out
+_NUMBERS = ("rows/s", "bytes/s", "lag", "open roll", "dead")
+_WIDE = ("state", *_NUMBERS, "limited by")
+_NARROW = ("state", "lag", "dead")
 _STATES = {"running": "green", "failed": "bold red"}
 _HEALTHS: dict[str, str] = {Health.HEALTHY: "green", Health.DEGRADED: "bold yellow"}
 
@@ -33,24 +37,25 @@ def watch(
     """Draw the daemons every ``interval_s`` seconds until KeyboardInterrupt, which ends it without an error."""
     with ThreadPoolExecutor(len(addresses), "top") as threads:
 
-        def look() -> list[Daemon]:
-            return list(threads.map(lambda address: look_at(address, timeout_s), addresses))
+        def look() -> RenderableType:
+            seen = list(threads.map(lambda address: look_at(address, timeout_s), addresses))
+            return screen(seen, narrow=console.width < NARROW)
 
         try:
-            with Live(screen(look()), console=console, screen=True, auto_refresh=False) as live:
+            with Live(look(), console=console, screen=True, auto_refresh=False) as live:
                 while True:
-                    live.update(screen(look()), refresh=True)
+                    live.update(look(), refresh=True)
                     pause(interval_s)
         except KeyboardInterrupt:
             return
 
 
-def screen(daemons: Sequence[Daemon]) -> RenderableType:
-    """Return all daemons, one below the other."""
-    return Group(*(part for daemon in daemons for part in _daemon(daemon)))
+def screen(daemons: Sequence[Daemon], *, narrow: bool = False) -> RenderableType:
+    """Return all daemons, one below the other; ``narrow``: for a terminal of 40 columns."""
+    return Group(*(part for daemon in daemons for part in _daemon(daemon, narrow)))
 
 
-def _daemon(daemon: Daemon) -> Iterator[RenderableType]:
+def _daemon(daemon: Daemon, narrow: bool) -> Iterator[RenderableType]:
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(str(daemon.address), "bold")
     head.append(f"  {daemon.health}", _HEALTHS.get(daemon.health, "bold red"))
@@ -63,7 +68,7 @@ def _daemon(daemon: Daemon) -> Iterator[RenderableType]:
     yield head
     pipelines = daemon.status.get("pipelines", {})
     if pipelines:
-        yield _pipelines(pipelines)
+        yield _pipelines(pipelines, narrow)
     for name, pipeline in pipelines.items():
         for trouble in _troubles(pipeline):
             yield Text(printable(f"  {name}: {trouble}"), "bold red", no_wrap=True, overflow="ellipsis")
@@ -73,29 +78,27 @@ def _daemon(daemon: Daemon) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _pipelines(pipelines: Mapping[str, Mapping[str, Any]]) -> Table:
+def _pipelines(pipelines: Mapping[str, Mapping[str, Any]], narrow: bool) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("  pipeline", no_wrap=True, overflow="ellipsis", ratio=1, min_width=10)
-    table.add_column("state", no_wrap=True)
-    for title in ("rows/s", "bytes/s", "lag", "open roll", "dead"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("limited by", no_wrap=True, overflow="ellipsis")
+    for title in _NARROW if narrow else _WIDE:
+        table.add_column(title, justify="right" if title in _NUMBERS else "left", no_wrap=True, overflow="ellipsis")
     for name, pipeline in pipelines.items():
         state = str(pipeline.get("state", "?"))
         if state == "running" and pipeline.get("health") == Health.DEGRADED:
             state = Health.DEGRADED
         dead_letters = int(number_of(pipeline, "dead_letters"))
         lag = table_of(table_of(pipeline, "source"), "lag")
-        table.add_row(
-            Text(f"  {printable(name)}"),
-            Text(printable(state), _STATES.get(state, "yellow")),
-            f"{number_of(pipeline, 'rows_per_s'):,.0f}",
-            format_bytes(int(number_of(pipeline, "bytes_per_s"))),
-            f"{int(number_of(lag, 'backlog_entries')):,}" if lag else "?",
-            f"{int(number_of(table_of(pipeline, 'roll'), 'rows')):,}",
-            Text(f"{dead_letters:,}", "bold red" if dead_letters else ""),
-            Text(printable(str(table_of(pipeline, "stages").get("limit", "")))),
-        )
+        cells: dict[str, str | Text] = {
+            "state": Text(printable(state), _STATES.get(state, "yellow")),
+            "rows/s": f"{number_of(pipeline, 'rows_per_s'):,.0f}",
+            "bytes/s": format_bytes(int(number_of(pipeline, "bytes_per_s"))),
+            "lag": f"{int(number_of(lag, 'backlog_entries')):,}" if lag else "?",
+            "open roll": f"{int(number_of(table_of(pipeline, 'roll'), 'rows')):,}",
+            "dead": Text(f"{dead_letters:,}", "bold red" if dead_letters else ""),
+            "limited by": Text(printable(str(table_of(pipeline, "stages").get("limit", "")))),
+        }
+        table.add_row(Text(f"  {printable(name)}"), *(cells[title] for title in (_NARROW if narrow else _WIDE)))
     return table
 
 

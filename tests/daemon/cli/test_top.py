@@ -103,3 +103,11 @@ def test_it_needs_a_terminal(run: Run) -> None:
 def test_wrong_arguments(run: Run, arguments: list[str]) -> None:
     code, _, err = run("top", *arguments)
     assert code == 2 and "needs a terminal" not in err
+
+
+def test_forty_columns_show_what_matters() -> None:
+    console = Console(file=io.StringIO(), width=40, record=True, highlight=False)
+    console.print(screen([told(health="degraded")], narrow=True))
+    _, titles, row, *_ = (line.rstrip() for line in console.export_text().splitlines())
+    assert titles.split() == ["pipeline", "state", "lag", "dead"]
+    assert row.split() == ["orders", "degraded", "1,500", "3"]
