@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from ...runtime.errors import DatasetMismatchError
+from ..log.deadletterfile import ERASED
 from ..log.entry import Replayed, Replaying
 from ..origin import look_at
 from ..place import storage_at
@@ -58,9 +59,9 @@ class Replay:
         return self._writer.name
 
     def dead_letters(self, reason: str | None = None) -> Iterator[KeptDeadLetter]:
-        """Yield the dead letters that are not marked, those with one reason if it is given."""
+        """Yield the dead letters that are not marked, those with one reason if it is given; none that was erased."""
         for letter in dead_letters(self._path, self._medium):
-            if not letter.replayed and reason in (None, letter.kind):
+            if not letter.replayed and letter.reason != ERASED and reason in (None, letter.kind):
                 yield letter
 
     def abandoned(self) -> list[Intent]:

@@ -13,13 +13,10 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import zstandard
 
-from ..log.deadletterfile import Outbox
+from ..log.deadletterfile import ERASED, Outbox
 from .condition import Condition
 
-__all__ = ["ERASED", "Found", "Rewriter", "rewriter", "rewriter_of_dead_letters"]
-
-ERASED = "erased"
-"""The reason of a dead letter whose payload was erased. The letter stays, because its number names it in the log."""
+__all__ = ["Found", "Rewriter", "rewriter", "rewriter_of_dead_letters"]
 
 
 class Found(NamedTuple):

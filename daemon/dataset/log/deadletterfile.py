@@ -11,7 +11,7 @@ from fastwire.position import Log, format_position
 from ..staging import StagedFile
 from .entry import DeadLetterCount, DeadLetterLike
 
-__all__ = ["DeadLetterFile", "Outbox", "each_dead_letter", "read_dead_letters"]
+__all__ = ["ERASED", "DeadLetterFile", "Outbox", "each_dead_letter", "read_dead_letters"]
 
 _SCHEMA = pa.schema(
     [
@@ -25,6 +25,9 @@ _SCHEMA = pa.schema(
         pa.field("payload", pa.large_binary(), nullable=False),
     ]
 )
+ERASED = "erased"
+"""The reason of a dead letter whose payload was erased. The letter stays, because its number names it in the log."""
+
 # Payloads of one record batch, whose header takes 1 KiB: a larger letter is a batch of its own.
 _BATCH_BYTES = 1 << 20
 

@@ -17,6 +17,7 @@ import pytest
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
+from fastwire_daemon.dataset.deadletters.replay import Replay
 from fastwire_daemon.dataset.erasure.condition import ConditionError, parse_condition
 from fastwire_daemon.dataset.erasure.erasure import Erasure, erase
 from fastwire_daemon.dataset.erasure.rewrite import rewriter
@@ -144,6 +145,8 @@ def test_dead_letters_with_the_text_lose_their_bytes(dataset: Path, medium: Buck
     letters = pa.ipc.open_file(path).read_all()
     assert letters["payload"].to_pylist() == [b"", b"about 8"]
     assert letters["reason"].to_pylist() == ["erased", "odd"]
+    with Replay(dataset, medium) as replay:  # an empty value would be another record
+        assert [letter.payload for letter in replay.dead_letters()] == [b"about 8"]
     assert verify(dataset, medium=medium, deep=True).ok
 
 
