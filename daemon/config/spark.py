@@ -184,6 +184,10 @@ def check_spark(jobs: Mapping[str, Any], tell: Tell) -> None:
         _check_decode((*path, "decode"), decode, tell)
         _check_output((*path, "output"), output, tell)
         _check_folders(path, source, output, taken, tell)
+        for key, place in (("source.dataset", source.get("dataset")), ("output.path", output.get("path"))):
+            if isinstance(place, str) and "{topic}" in place:
+                why = 'has "{topic}": a job has one dataset; give it that of one topic, and each further topic a job'
+                tell((*path, *key.split(".")), why)
         dedupe = job.get("dedupe")
         if isinstance(dedupe, dict):
             _check_list((*path, "dedupe", "key"), dedupe.get("key"), tell, empty="names no column")

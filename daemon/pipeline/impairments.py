@@ -69,6 +69,11 @@ class Impairments:
         return {index: error for index, error in self._stopped.items() if error.reason != "recreated"}
 
     @property
+    def any(self) -> bool:
+        """True if some partition has stopped or could not be read at the last look."""
+        return bool(self._stopped or self._unreadable_since)
+
+    @property
     def unreadable(self) -> Mapping[int, str]:
         """The partitions that cannot be read, with the reason."""
         return self._unreadable

@@ -217,7 +217,7 @@ class FanOut:
 
     def hung_s(self, now: float) -> float:
         """Return the seconds that the call of some sink has taken without a known reason."""
-        return max((each.pipeline.hung_s(now) for each in self._landings.running()), default=0.0)
+        return max((each.pipeline.hung_s(now) for each in self._landings.busy()), default=0.0)
 
     @property
     def impairments(self) -> list[str]:
@@ -585,9 +585,8 @@ class FanOut:
                 self._rested_at = now
                 self._landings.rest(now, MOST_OPEN)
             if not self._draining:
-                for landing in self._landings.halted():
-                    if landing.retry_at is not None and now >= landing.retry_at and landing.assigned:
-                        self._start(landing)
+                for landing in self._landings.due(now):
+                    self._start(landing)
 
     def _pause(self, landing: Running) -> None:
         """Pause the partitions of a dataset whose sink does not take what has arrived, and drop that."""

@@ -27,9 +27,18 @@ class Landings(dict[str, Landing]):
         """Yield the datasets whose pipelines run."""
         return (cast(Running, each) for each in list(self.values()) if each.pipeline is not None)
 
+    def busy(self) -> list[Running]:
+        """Return those of the running datasets that may have something to tell: most rest."""
+        return [each for each in self.running() if each.pipeline.is_open or each.pipeline.parts.any]
+
     def halted(self) -> list[Landing]:
         """Return the datasets that are stopped."""
         return [each for each in self.values() if each.error is not None]
+
+    def due(self, now: float) -> list[Landing]:
+        """Return the stopped datasets that are to be tried again."""
+        halted = (each for each in self.values() if each.retry_at is not None)
+        return [each for each in halted if now >= (each.retry_at or 0.0) and each.assigned and each.pipeline is None]
 
     def slow(self, now: float, slow_s: float) -> list[Running]:
         """Return the datasets whose chunks wait for a call of the sink that has taken ``slow_s`` seconds."""
@@ -57,7 +66,7 @@ class Landings(dict[str, Landing]):
     def common(self, why: Callable[[LandingPipeline], str | None]) -> str | None:
         """Return the first reason if there is one for each dataset that is open, else None."""
         first = None
-        for landing in self.running():
+        for landing in self.busy():
             if landing.pipeline.is_open:
                 found = why(landing.pipeline)
                 if found is None:
@@ -70,7 +79,7 @@ class Landings(dict[str, Landing]):
         said = []
         if stopped := self.halted():
             said.append(self._counted(len(stopped), "stopped", f"{stopped[0].topic}: {stopped[0].error}"))
-        if hurt := [(each, whys) for each in self.running() if (whys := each.pipeline.impairments)]:
+        if hurt := [(each, whys) for each in self.busy() if (whys := each.pipeline.impairments)]:
             landing, whys = hurt[0]
             said.append(self._counted(len(hurt), "degraded", f"{landing.topic}: {'; '.join(whys)}"))
         return said
@@ -92,7 +101,10 @@ class Landings(dict[str, Landing]):
         reasons: Counter[StopReason] = Counter()
         unreadable = 0
         for landing in self.running():
-            landing.pipeline.look_at(waiting.get(landing.topic, {}))
+            its = waiting.get(landing.topic)
+            if its is None and not landing.pipeline.parts.any:
+                continue
+            landing.pipeline.look_at(its or {})
             reasons.update(landing.pipeline.stop_reasons)
             unreadable += landing.pipeline.unreadable
         metrics.stopped(reasons)
@@ -101,11 +113,10 @@ class Landings(dict[str, Landing]):
     def count(self, metrics: PipelineMetrics) -> None:
         """Set the metrics of received records, of the open rolls together, and of the states of datasets."""
         rows = nbytes = 0
-        for landing in self.running():
-            if landing.pipeline.is_open:
-                landing.pipeline.count()
-                size = landing.pipeline.roll_size
-                rows, nbytes = rows + size[0], nbytes + size[1]
+        for landing in self.busy():
+            landing.pipeline.count()
+            size = landing.pipeline.roll_size
+            rows, nbytes = rows + size[0], nbytes + size[1]
         metrics.roll(rows, nbytes)
         metrics.datasets(self.states())
 

@@ -47,8 +47,10 @@ class Totals:
     @property
     def published(self) -> tuple[int, int]:
         """Files, and their bytes."""
-        files, nbytes = zip(*(figures.published for figures in self._each()), strict=True) if self._each() else ((), ())
-        return sum(files), sum(nbytes)
+        files = nbytes = 0
+        for figures in self._each():
+            files, nbytes = files + figures.published[0], nbytes + figures.published[1]
+        return files, nbytes
 
     @property
     def first_row_at(self) -> tuple[float, float] | None:

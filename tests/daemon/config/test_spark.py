@@ -328,3 +328,12 @@ def test_the_schema_of_a_job_is_printed() -> None:
         assert ("auth" in properties) == issubclass(brokers_model(system), Secured)
         assert ("group" in properties) == issubclass(brokers_model(system), SubscribedBrokers)
         assert schema["$defs"][model]["required"] == ["url"]
+
+
+def test_a_job_has_one_dataset() -> None:
+    text = '[spark.j.source]\ndataset = "/lake/{topic}"\n[spark.j.output]\npath = "/out/{topic}"\n'
+    found = [str(each) for each in problems(text) if "a job has one dataset" in str(each)]
+    assert [key for each in found for key in ("source.dataset", "output.path") if f"spark.j.{key}:" in each] == [
+        "source.dataset",
+        "output.path",
+    ]
