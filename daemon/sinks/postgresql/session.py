@@ -4,6 +4,7 @@ The driver's calls block in C. They run on a thread of their own, so that a serv
 nor the next attempt: the thread is left behind with its connection, and ends when the network gives it up.
 """
 
+import atexit
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -23,8 +24,9 @@ T = TypeVar("T")
 
 CONNECT_S = 30.0
 GRACE_S = 5.0  # the server ends a statement itself; this is for its answer
+LEAVE_S = 2.0
 LOOK_S = 0.1  # between two looks at an interrupt
-MOST_LEFT_BEHIND = 4  # threads whose calls have not ended
+MOST_LEFT_BEHIND = 8  # threads, two a call, whose calls have not ended
 
 _DATA = ("22", "23", "44", "P0")  # classes of SQLSTATE that are about the rows
 _DATA_CODES = ("54000",)  # a row that is too large for an index
@@ -100,6 +102,7 @@ class Session:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=_serve, args=(self._jobs,), name="postgresql", daemon=True)
         self._thread.start()
+        self._left = False
         self._connection: Any = None
         self._cursor: Any = None
         try:
@@ -178,7 +181,15 @@ class Session:
             self.run("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection, when the running call has ended."""
+        """Close the connection, unless a call of it was left behind."""
+        if self._left:
+            return
+        self._end()
+        # The interpreter must not end while a thread is in the driver's C++, which would abort the process.
+        self._thread.join(GRACE_S)
+
+    def _end(self) -> None:
+        """Let the thread end when its call has."""
         self._jobs.put(_Job(self._disconnect))
         self._jobs.put(None)
 
@@ -209,6 +220,7 @@ class Session:
 
     def _abandon(self) -> None:
         """Leave the call behind, and ask the server to end it, which may take as long as the network does."""
+        self._left = True
         _left_behind.append(self._thread)
         cursor = self._cursor
 
@@ -217,8 +229,18 @@ class Session:
                 if cursor is not None:
                     cursor.adbc_cancel()
 
-        threading.Thread(target=cancel, name="postgresql-cancel", daemon=True).start()
-        self.close()
+        canceller = threading.Thread(target=cancel, name="postgresql-cancel", daemon=True)
+        canceller.start()
+        _left_behind.append(canceller)
+        self._end()
+
+
+@atexit.register
+def _leave() -> None:
+    """Give threads that are left behind a moment: see ``Session.close``."""
+    until = monotonic() + LEAVE_S
+    for thread in _left_behind:
+        thread.join(max(0.0, until - monotonic()))
 
 
 def _serve(jobs: "SimpleQueue[_Job | None]") -> None:

@@ -421,3 +421,12 @@ def test_a_password_is_passed_on(own: Postgres, tmp_path: Path) -> None:
         shop.sink(ORDER, password="other")
     shop.sink(ORDER, password="s3cret with & and %").create_dataset()
     shop.close()
+
+
+def test_a_closed_sink_leaves_no_thread_in_the_driver(shop: Shop) -> None:
+    """A thread that the end of the interpreter meets in the driver's C++ would abort the process."""
+    sink = shop.sink(ORDER)
+    assert sink._session is not None
+    thread = sink._session._thread
+    sink.close()
+    assert not thread.is_alive()
