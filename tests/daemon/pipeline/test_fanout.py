@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,19 @@ from typing import Any
 import pytest
 
 from fastwire.columns.chunk import Chunk
+from fastwire.columns.split import split_chunks
 from fastwire.coverage import Coverage
+from fastwire.kafka.producing.payload import encode_block_batch, encode_values
 from fastwire_daemon.config import PipelineConfig
+from fastwire_daemon.dataset.deadletters.reader import dead_letters
 from fastwire_daemon.pipeline.failure import PipelineFailed
+from fastwire_daemon.pipeline.fanout import dealing, landing
 from fastwire_daemon.pipeline.fanout import fanout as module
-from fastwire_daemon.pipeline.fanout import landing
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.errors import SinkFailedError
 from fastwire_daemon.runtime.health import Health
 from fastwire_daemon.sinks.base import Sink
-from tests.support.fanout_scene import FanOutScene, serving, until
+from tests.support.fanout_scene import FanOutScene, serving, until, values_in
 
 SYSTEMS = ("kafka", "pulsar", "tank", "tubemq")
 OPEN = RollPolicy(max_age_s=3600.0, max_idle_s=3600.0)
@@ -271,3 +275,51 @@ async def test_the_memory_of_all_datasets_is_bounded(kafka: FanOutScene, monkeyp
         await until(lambda: fanout._held < (64 << 20) // 16, fanout.status)
         assert fanout.figures.commits > len(topics)  # beside those of first positions
     kafka.assert_whole()
+
+
+async def test_dead_letters_go_to_the_datasets_of_their_topics(
+    kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split: list[int] = []
+
+    def noting(chunks: list[Chunk], groups: Any) -> Any:
+        parts = split_chunks(chunks, groups)
+        split.append(sum(len(part.dead_letters) for part in parts.values()))
+        return parts
+
+    monkeypatch.setattr(dealing, "split_chunks", noting)
+    filled(kafka)
+    for topic in ("audit", "shop_orders"):
+        batch = encode_block_batch(encode_values([topic.encode()]), 1, base_timestamp=1)
+        kafka.broker.append_damaged(topic, batch, 8 * (len(batch) - 1))  # type: ignore[attr-defined]
+    async with kafka.running(kafka.config(*TOPICS)) as fanout:
+        await until(lambda: fanout.figures.dead_letters == 2 and kafka.whole(), fanout.status)
+    found = {
+        topic: [(each.topic, each.partition) for each in dead_letters(str(kafka.root / topic))] for topic in TOPICS
+    }
+    assert found == {"shop_orders": [("shop_orders", "0")], "shop_payments": [], "audit": [("audit", "0")]}
+    kafka.assert_whole()
+
+
+async def test_chunks_of_many_topics_are_dealt(kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of many topics come in one chunk, which no dataset may get as it is."""
+    split: list[int] = []
+
+    def noting(chunks: list[Chunk], groups: Any) -> Any:
+        parts = split_chunks(chunks, groups)
+        split.append(len(parts))
+        spans = Counter(span for chunk in chunks for span in chunk.spans())
+        assert Counter(span for part in parts.values() for span in part.spans()) == spans
+        assert sum(part.rows for part in parts.values()) == sum(chunk.rows for chunk in chunks)
+        return parts
+
+    monkeypatch.setattr(dealing, "split_chunks", noting)
+    topics = [f"t{number}" for number in range(20)]
+    kafka.create(*topics)
+    for topic in topics * 3:
+        kafka.produce(topic, 7)
+        kafka.produce(topic, 5, partition=1)
+    await kafka.land(kafka.config())
+    kafka.assert_whole()
+    assert max(split) > 1
+    assert {row[0] for topic in topics for row in values_in(kafka.root / topic)} == set(topics)
