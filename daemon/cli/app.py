@@ -28,6 +28,7 @@ from .commands.verify import verify
 from .dead.command import dead
 from .demo.command import demo
 from .exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
+from .infer.command import infer
 from .options import COMPLETE
 from .produce.command import produce
 from .say import say
@@ -49,7 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_RUNNING = (run, check, status, top, spark, verify, dead, expire, erase, tail, query, produce)
+_RUNNING = (run, check, status, top, spark, verify, dead, expire, erase, tail, query, infer, produce)
 _HELPING = (dev_broker, demo, unit, schema, completion, man)
 for command in (*_RUNNING, *_HELPING):
     app.command()(command)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from ..program import SchemaError
 from .walk import MOST_INDEXES
 
-__all__ = ["indexes_of", "message_of", "registered_message"]
+__all__ = ["indexes_of", "message_of", "registered_message", "registered_set"]
 
 _PROTOC = "protoc --include_imports --descriptor_set_out=FILE"
 _MOST_NAMES = 20
@@ -57,6 +57,18 @@ def registered_message(
     pool = _pool([main, *files])
     message = _named(pool, name)
     return message, indexes_of(pool.FindFileByName(main.name), name)
+
+
+def registered_set(text: str, imports: Mapping[str, str]) -> tuple[bytes, tuple[str, ...]]:
+    """Return a descriptor set of a file in a registry, and the full names of the message types at its top.
+
+    The file and its imports are as for ``registered_message``. Raises SchemaError.
+    """
+    main = _file(text, "")
+    main.name = main.name or "schema.proto"
+    files = [*(_file(each, label) for label, each in imports.items()), main]
+    prefix = f"{main.package}." if main.package else ""
+    return FileDescriptorSet(file=files).SerializeToString(), tuple(prefix + each.name for each in main.message_type)
 
 
 def _file(text: str, name: str) -> FileDescriptorProto:
