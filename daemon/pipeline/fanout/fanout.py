@@ -464,7 +464,7 @@ class FanOut:
     def _start(self, landing: Landing) -> None:
         """Start the pipeline of a dataset, or note why it cannot land."""
         try:
-            self._places.check(landing.topic, self._landings)
+            self._places.check(landing.topic)
             if landing.sink is None:
                 landing.sink = self._places.make_sink(landing.topic)
         except FastwireError as exc:

@@ -1,7 +1,7 @@
 """The datasets of a fan-out: their names, those that exist, and their sinks."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fastwire.coverage import Coverage
@@ -34,6 +34,8 @@ class Places:
         self._config = config
         self._sink_of = sink_of
         self._cluster: str | None = None  # the name that new datasets get
+        self._names: dict[str, str] = {}
+        self._alike: dict[str, set[str]] = {}  # topics of this run by the key of the name
         self._owners: dict[str, str] = {}  # topics by the key of the name, of datasets that exist
         sample = self.make_sink("topic")
         assert isinstance(sample, LoggedSink), "only datasets are by topic"
@@ -41,8 +43,12 @@ class Places:
         """The columns that chunks must have."""
 
     def name(self, topic: str) -> str:
-        """Return the name of the dataset of ``topic``."""
-        return dataset_name(topic, self._config.sink.names)
+        """Return the name of the dataset of ``topic``, which counts among the topics from now on."""
+        name = self._names.get(topic)
+        if name is None:
+            name = self._names[topic] = dataset_name(topic, self._config.sink.names)
+            self._alike.setdefault(name_key(name), set()).add(topic)
+        return name
 
     def make_sink(self, topic: str) -> Sink:
         """Make the sink of ``topic``. Raises ConfigError."""
@@ -59,20 +65,19 @@ class Places:
                 clusters[each.description.cluster] += 1
             coverage.update(each.landed.coverage)
             for topic in {log.topic for log in each.landed.coverage.logs()}:
-                self._owners[name_key(self.name(topic))] = topic
+                self._owners[name_key(dataset_name(topic, self._config.sink.names))] = topic
         # Logs carry one name of the cluster, which is that of a dataset as it was created.
         cluster = clusters.most_common(1)[0][0] if clusters else self._config.source.cluster_name
         self._cluster = cluster
         return Found(cluster, coverage, len(found), tuple(errors))
 
-    def check(self, topic: str, topics: Collection[str]) -> None:
+    def check(self, topic: str) -> None:
         """Raise DatasetMismatchError if the name of the dataset of ``topic`` is too much like that of another topic.
 
-        The topic whose dataset exists keeps the name, else the first of ``topics`` by the alphabet.
+        The topic whose dataset exists keeps the name, else the first of the topics by the alphabet.
         """
         key = name_key(self.name(topic))
-        alike = sorted(each for each in topics if each != topic and name_key(self.name(each)) == key)
-        owner = self._owners.get(key, min([topic, *alike]))
+        owner = self._owners.get(key) or min(self._alike[key])
         if owner != topic:
             raise DatasetMismatchError(
                 f"{topic} and {owner} would have datasets of one name for some stores and catalogs: {self.name(topic)} "

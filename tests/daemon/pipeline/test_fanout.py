@@ -297,6 +297,7 @@ async def test_dead_letters_go_to_the_datasets_of_their_topics(
     found = {
         topic: [(each.topic, each.partition) for each in dead_letters(str(kafka.root / topic))] for topic in TOPICS
     }
+    assert sum(split) > 0
     assert found == {"shop_orders": [("shop_orders", "0")], "shop_payments": [], "audit": [("audit", "0")]}
     kafka.assert_whole()
 
