@@ -91,6 +91,8 @@ cdef class Scanner(ChunkScanner):
     cdef int64_t passing         # bytes of it that are still to come
     cdef ColdEntry finishing     # the argument of the current ``finish``
     cdef uint64_t[ACK_SET_WORDS] ack_set
+    cdef bint summed             # the current frame has a checksum
+    cdef int64_t sum             # what its entry is known by: the checksum, and the bytes that it is of
     cdef readonly int64_t entries
     cdef readonly int64_t landed_again
     cdef readonly int64_t staged_again
@@ -253,6 +255,7 @@ cdef class Scanner(ChunkScanner):
         if head.ack_set is not NULL:
             place.ack_words = read_ack_set(body, body_size, self.ack_set)
             place.ack_set = self.ack_set
+        self.summed = False
         reader_init(&r, p, size)
         r.pos = p + at
         if size - at >= 2 and p[at] == 0x0E and p[at + 1] == 0x02:
@@ -267,6 +270,9 @@ cdef class Scanner(ChunkScanner):
             checksum = read_u32be(&r)
             if self.codecs.crc32c(r.pos, r.end - r.pos) != checksum:
                 bad, detail = Reason.CHECKSUM, f"CRC-32C is not {checksum:#010x}"
+            else:
+                self.summed = True
+                self.sum = ((r.end - r.pos) << 32) | checksum
         if bad is None:
             length = read_u32be(&r)
             if r.fault or length > r.end - r.pos:
@@ -395,6 +401,7 @@ cdef class Scanner(ChunkScanner):
         span.end_a = head.ledger
         span.end_b = head.entry
         span.rows += rows
+        span.witnessed = False   # unless the caller knows the bytes of this entry
         if slot_stage(slot, head.ledger, head.entry):
             raise MemoryError()
         return 0
@@ -548,6 +555,7 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t before_rows, first
         cdef int64_t began
         cdef int status
+        cdef SpanRow* span
         cdef Columns* c = &self.open.columns
         before_rows = m.messages if m.batched else 1
         if self.open.full(before_rows, m.size + (size if m.compression == 0 else m.uncompressed_size)):
@@ -597,6 +605,9 @@ cdef class Scanner(ChunkScanner):
         self.took(slot.log, size, first, &slot.largest)
         if self.finishing is None:
             self.place_span(slot, head, c.rows - first)
+            span = &self.open.places.spans[slot.span]
+            span.witnessed = self.summed
+            span.witness = self.sum
         else:
             self.place_cold(slot, head, self.finishing, c.rows - first)
         return GO_ON

@@ -44,6 +44,9 @@ class Host(Protocol[P_contra]):
     def end_of(self, partition: P_contra, coverage: Coverage) -> Position | None:
         """Return where a bounded run ends in a log; None for a run without end."""
 
+    async def is_another_log(self, partition: P_contra) -> bool:
+        """Return True if the broker has another entry at the place of the last one that has landed."""
+
     def offer(self, partition: P_contra, assignment: Assignment) -> None:
         """Offer a log that can be read to the pipeline."""
 

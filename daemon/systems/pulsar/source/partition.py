@@ -73,6 +73,7 @@ class Partition(StagedPartition, RoutedConsumer):
         self.discovered = discovered  # by a pattern: the topic may be deleted and recreated
         self.last: Position | None = None  # the last entry that the broker reported, entry -1 if there is none
         self.cursor: Position | None = None
+        self._is_another_log = False
         self.until: Position | None = None  # the end of a bounded run
         # The head after the first subscribe; None for an empty log, and for one that is over before.
         self.informed: asyncio.Future[Position | None] = self._loop.create_future()
@@ -223,6 +224,7 @@ class Partition(StagedPartition, RoutedConsumer):
     async def _attempt(self) -> None:
         """Subscribe once, and ask for the end of the log and the cursor."""
         async with self._host.gate:
+            self._is_another_log = await self._host.is_another_log(self)
             await self._subscribe()
             await self._ask_last()
         # A topic that is deleted from here on must not be recreated, empty and without partitions, by a reconnect.
@@ -405,6 +407,13 @@ class Partition(StagedPartition, RoutedConsumer):
                     "and made again, or it was truncated; raise source.incarnation to read it as a new log",
                     "lost",
                 )
+        if self._is_another_log and end is not None:
+            raise LogStopped(
+                f"{self.log}: the broker has another entry at {POSITIONS.format(end)} than the one that has landed: "
+                "its metadata was restored or lost, and ledger ids were given again; raise source.incarnation to read "
+                "it as a new log",
+                "lost",
+            )
         if not self.consumer.ordered:
             return None
         landed = landed_of(coverage, self.log, self.cursor, ordered=True)

@@ -31,6 +31,7 @@ from ..refusal import is_for_good, is_of_login
 from ..topics import News, Topics
 from .entryattime import entry_before
 from .firstposition import FirstPositions, StartAt
+from .lastentry import witness_at
 from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
@@ -76,6 +77,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._unsettled: set[int] = set()  # consumers whose permits are below the window
         self._acking: set[int] = set()  # consumers with acks to send
         self._coverage = Coverage()
+        # Of logs that had landed when this process began: their end and its witness, until the broker has shown it.
+        self._to_compare: dict[Log, tuple[Position, int]] = {}
 
     # --- the contract
 
@@ -88,6 +91,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                 )
         self._first_positions.learn(coverage)
         self._coverage = coverage
+        self._to_compare = _last_entries(coverage)
         self._tick()
         backoff = Backoff()
         while True:
@@ -221,6 +225,23 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     def end_of(self, partition: Partition, coverage: Coverage) -> Position | None:
         """Return where a bounded run ends in a log; None for a run without end."""
         return self._ends.until(partition.log, coverage)
+
+    async def is_another_log(self, partition: Partition) -> bool:
+        """See ``Host.is_another_log``; asked of the broker once in a process. An entry that is gone proves nothing."""
+        log_ = partition.log
+        # A compacted ledger has other bytes at the same place, and a topic that has moved is at another address.
+        if log_ not in self._to_compare or self.settings.read_compacted or log_.cluster != self.settings.cluster:
+            return False
+        end, witness = self._to_compare[log_]
+        try:
+            found = await witness_at(self.settings, partition.consumer.want.topic, end)
+        except (FastwireError, TimeoutError) as exc:
+            log.info("the last landed entry was not compared", topic=str(log_), error=str(exc) or "no answer in time")
+            return False
+        if found is None or found == witness:
+            del self._to_compare[log_]
+            return False
+        return True
 
     def offer(self, partition: Partition, assignment: Assignment) -> None:
         """Offer a log to the pipeline, together with others that become ready at the same time."""
@@ -526,3 +547,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             link.flush()
         await asyncio.gather(*(link.receipts() for link in links))
         await asyncio.gather(*(one.leave() for one in self.partitions if one.consumer.phase is not Phase.DETACHED))
+
+
+def _last_entries(coverage: Coverage) -> dict[Log, tuple[Position, int]]:
+    known = ((log_, coverage.end(log_), coverage.witness(log_)) for log_ in coverage.logs())
+    return {log_: (end, witness) for log_, end, witness in known if end is not None and witness is not None}

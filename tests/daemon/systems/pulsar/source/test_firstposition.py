@@ -98,6 +98,44 @@ async def test_less_than_has_landed_stops_the_log_and_names_incarnation() -> Non
             await pipe.got(30)
 
 
+@pytest.mark.parametrize("kind", TYPES)
+async def test_a_restored_broker_with_other_entries_of_the_same_ledger_ids_stops_the_log(kind: str) -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 10))
+        async with reading(broker, subscription_type=kind) as pipe:
+            await pipe.got(100)
+            await pipe.drained()
+        places = broker.positions("t")
+        async with reading(broker, coverage=pipe.coverage, subscription_type=kind) as same:
+            broker.append("t", entries(10, 2))
+            await same.got(20)
+            await same.drained()
+            assert same.count("stopped") == 0
+    async with serving() as other:
+        other.append("t", entries(50, 15))
+        assert other.positions("t")[:10] == places
+        for _ in range(2):
+            async with reading(other, coverage=pipe.coverage, subscription_type=kind) as again:
+                await until(lambda: again.count("stopped") == 1, "a stop")
+                assert "the broker has another entry at" in again.told[-1][2]
+                assert again.rows == 0 and other.backlog("t", "s") == 150
+        async with reading(other, coverage=pipe.coverage, subscription_type=kind, incarnation=1) as anew:
+            await anew.got(150)
+
+
+async def test_a_last_entry_that_the_broker_has_deleted_proves_nothing() -> None:
+    async with serving(ledger_entries=5) as broker:
+        broker.append("t", entries(0, 10))
+        async with reading(broker) as pipe:
+            await pipe.got(100)
+            await pipe.drained()
+        broker.append("t", entries(10, 5))
+        broker.trim("t", *broker.positions("t")[10][:2])
+        async with reading(broker, coverage=pipe.coverage) as again:
+            await again.got(50)
+            assert again.count("stopped") == 0
+
+
 async def test_what_the_broker_has_skipped_is_a_declared_gap() -> None:
     async with serving() as broker:
         broker.append("t", entries(0, 10))
