@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["Samples", "newest"]
 
 WINDOWS = ("-1m", "-1h", "-1d", "-30d")
-MOST_TURNS = 20  # times as many records as are wanted are read at most in a window
+MOST_ROWS, MOST_TURNS = 200_000, 20  # so many records, or times as many as are wanted, are read at most in a window
 MOST_BYTES = 256 << 20
 
 
@@ -19,11 +19,11 @@ class Samples:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: dict[int, deque[bytes | None]] = {}
+        self._kept: dict[tuple[str, int], deque[bytes | None]] = {}
         self._bytes = 0
 
-    def add(self, partition: int, value: bytes | None) -> None:
-        """Take the next value of a partition; the oldest ones make room for it."""
+    def add(self, partition: tuple[str, int], value: bytes | None) -> None:
+        """Take the next value of a partition of a topic; the oldest ones make room for it."""
         kept = self._kept.setdefault(partition, deque())
         kept.append(value)
         self._bytes += len(value or b"")
@@ -58,8 +58,8 @@ def newest(url: str, topics: Sequence[str], records: int, connection: Mapping[st
             url,
             topics,
             start=start,
-            columns=["value", "partition"],
-            limit=MOST_TURNS * records,
+            columns=["topic", "partition", "value"],
+            limit=max(MOST_ROWS, MOST_TURNS * records),
             progress=False,
             **connection,
         )
@@ -78,6 +78,6 @@ def newest(url: str, topics: Sequence[str], records: int, connection: Mapping[st
 def _of(taken: "Iterable[pa.RecordBatch]", records: int) -> Samples:
     found = Samples(records)
     for batch in taken:
-        for partition, value in zip(batch["partition"].to_pylist(), batch["value"].to_pylist(), strict=True):
-            found.add(partition, value)
+        for topic, partition, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            found.add((topic, partition), value)
     return found

@@ -104,6 +104,16 @@ def test_values_without_fields_have_no_schema(run: Run, kafka: KafkaDevBroker, t
     assert "ids of schemas (7): name their registry" in run("infer", kafka.url, "framed")[2]
 
 
+def test_several_topics_have_a_share_each(run: Run, kafka: KafkaDevBroker) -> None:
+    for topic, count in (("few", 5), ("many", 500)):
+        kafka.create_topic(topic, 1)
+        kafka.produce(topic, [b'{"%s": %d}' % (topic.encode(), n) for n in range(count)], 0)
+    code, out, _ = run("infer", kafka.url, "few", "many", "--records", "10")
+    assert code == 0 and "10 of the newest records, of 2 partitions" in out
+    examples = {line.split()[0]: line.split()[-1] for line in out.splitlines() if "50.0%" in line}
+    assert examples == {"few": "0", "many": "495"}
+
+
 def test_a_file_that_exists_is_kept(run: Run, kafka: KafkaDevBroker, tmp_path: Path) -> None:
     (tmp_path / "schema").write_text("mine")
     code, _, err = run("infer", kafka.url, filled(kafka, [{"a": 1}]), "--output", tmp_path / "schema")
