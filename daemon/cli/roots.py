@@ -1,4 +1,4 @@
-"""What commands print of many datasets: totals first, and details of those with problems."""
+"""The lines that commands print of many datasets: totals first, and details of those with problems."""
 
 import json
 from collections import Counter

@@ -1,6 +1,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Protocol, final, type_check_only
 
 from fastwire.position import Log, Position, Span
 from fastwire.reason import Reason
@@ -18,6 +18,7 @@ class DeadLetter:
     damage: Reason | None = ...
     start: Position | None = ...
 
+@type_check_only
 class RecordBatch(Protocol):
     @property
     def num_rows(self) -> int: ...

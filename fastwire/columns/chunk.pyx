@@ -111,8 +111,8 @@ cdef object span_object(SpanRow* row, list logs):
 cdef class Chunk:
     """Records as Arrow columns (a struct array by the C data interface) and their spans.
 
-    ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``dead_letters`` are the dead letters,
-    ``dead_letter_bytes`` their share of the budget. A chunk may have spans or dead letters and no rows.
+    ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``dead_letter_bytes`` is the share
+    of the ``dead_letters`` of the budget. A chunk may have spans or dead letters and no rows.
     """
 
     def __dealloc__(self):
@@ -159,7 +159,10 @@ cdef class Chunk:
         return self.columns.unfit_times
 
     def newest_time(self):
-        """Return the latest timestamp of the rows, in microseconds since 1970; None without one, or after ``release``."""
+        """Return the latest timestamp of the rows, in microseconds since 1970.
+
+        None without one, or after ``release``.
+        """
         cdef int64_t* times
         cdef int64_t newest = NO_TIME
         cdef int64_t i

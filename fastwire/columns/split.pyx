@@ -45,8 +45,8 @@ def split_chunks(list chunks not None, const int32_t[::1] groups not None):
 
     ``groups`` has the group of each log index. ``chunks`` are of one source and one system, in the order of their
     arrival. The rows of a part are those of its runs, one chunk after the other; ``Chunk.carry`` gives them to it. The
-    memory of dead letters is charged until the last part of their chunk is gone. Times that do not fit are counted in the
-    part of the first row.
+    memory of dead letters is charged until the last part of their chunk is gone. Times that do not fit are counted in
+    the part of the first row.
     """
     cdef Chunk chunk, part
     cdef SpanRow* row

@@ -568,7 +568,9 @@ cdef class Scanner(ChunkScanner):
         position, before = Position(slot.offset, epoch), Position(start, epoch)
         for payload, detail in found:
             text = f"{reason}: {detail}"
-            self.open.add_dead_letter(DeadLetter(log, position, text, payload, announced(payload), damage=reason, start=before))
+            self.open.add_dead_letter(
+                DeadLetter(log, position, text, payload, announced(payload), damage=reason, start=before)
+            )
         return GO_ON
 
     cdef bint aborts(self, const BatchHead* head, int64_t next_offset, const uint8_t* p, const uint8_t* end) except -1:
@@ -595,7 +597,8 @@ cdef class Scanner(ChunkScanner):
         """Reject a batch with a correct checksum that cannot be decoded: a dead letter, or a stop for the caller."""
         if not self.keeps_corrupt:
             return self.refuse(reason, detail)
-        return self.keep_dead_letter(slot, [(PyBytes_FromStringAndSize(<const char*>p, size), detail)], next_offset, reason)
+        found = [(PyBytes_FromStringAndSize(<const char*>p, size), detail)]
+        return self.keep_dead_letter(slot, found, next_offset, reason)
 
     cdef int refuse(self, reason, str detail) except -1:
         """Stop reading this partition; the caller decides how to proceed."""

@@ -78,10 +78,10 @@ cdef class Scanner(ChunkScanner):
     """Decodes the bytes of one connection into chunks.
 
     ``take_found`` returns a BaseCommand as bytes, or an entry that is not decoded here as a ColdEntry, whose position
-    is not covered until ``keep_dead_letter``. Frames for consumers that ``slots`` does not attach to ``connection_id`` are
-    dropped. With ``on_corrupt="dead_letter"`` a damaged entry joins the chunk as a dead letter; with ``"stop"`` it is a
-    ColdEntry. ``scan`` raises ProtocolError if the framing itself is broken. An entry larger than a quarter of the
-    budget is a ColdEntry without its bytes, which are not received in one piece.
+    is not covered until ``keep_dead_letter``. Frames for consumers that ``slots`` does not attach to ``connection_id``
+    are dropped. With ``on_corrupt="dead_letter"`` a damaged entry joins the chunk as a dead letter; with ``"stop"``
+    it is a ColdEntry. ``scan`` raises ProtocolError if the framing itself is broken. An entry larger than a quarter
+    of the budget is a ColdEntry without its bytes, which are not received in one piece.
     """
     cdef SlotTable slots
     cdef uint32_t connection
@@ -461,7 +461,10 @@ cdef class Scanner(ChunkScanner):
         return 0
 
     def hold(self, ColdEntry cold not None):
-        """Count ``cold`` as received without landing it: until ``finish``, ``cover`` or ``keep_dead_letter`` no span holds it."""
+        """Count ``cold`` as received without landing it.
+
+        Until ``finish``, ``cover`` or ``keep_dead_letter`` no span holds it.
+        """
         cdef MessageHead head
         cdef Slot* slot = self.slot_of(cold, &head)
         if slot is NULL:

@@ -88,8 +88,8 @@ cdef class Scanner(ChunkScanner):
 
     ``plan`` announces each consume request that is sent. ``take_found`` returns a Fetched at the end of its answer,
     any other answer or a ping as message type and payload, or a CorruptBundle, whose partition is detached. With
-    ``on_corrupt="dead_letter"`` a damaged bundle joins the chunk as a dead letter; with ``"stop"`` it is a CorruptBundle.
-    ``scan`` raises ProtocolError if the framing itself is broken.
+    ``on_corrupt="dead_letter"`` a damaged bundle joins the chunk as a dead letter; with ``"stop"`` it is a
+    CorruptBundle. ``scan`` raises ProtocolError if the framing itself is broken.
     """
     cdef SlotTable slots
     cdef dict plans              # by request id

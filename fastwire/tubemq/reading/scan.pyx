@@ -79,9 +79,9 @@ cdef class Scanner(ChunkScanner):
 
     ``plan`` announces each GET that is sent. ``take_found`` returns a Fetched at the end of its response, any other
     response as serial number and content, or a CorruptMessage, whose partition is detached. With
-    ``on_corrupt="dead_letter"`` a damaged message joins the chunk as a dead letter; with ``"stop"`` it is a CorruptMessage.
-    ``scan`` raises ProtocolError if the framing itself is broken. ``zone_minutes`` is the zone of ``$msgTime$``, east
-    of Greenwich.
+    ``on_corrupt="dead_letter"`` a damaged message joins the chunk as a dead letter; with ``"stop"`` it is a
+    CorruptMessage. ``scan`` raises ProtocolError if the framing itself is broken. ``zone_minutes`` is the zone of
+    ``$msgTime$``, east of Greenwich.
     """
     cdef SlotTable slots
     cdef dict plans              # Planned by serial number
@@ -459,7 +459,9 @@ cdef class Scanner(ChunkScanner):
         log = self.slots.logs[slot.head.log]
         payload = PyBytes_FromStringAndSize(<const char*>message, size)
         position = Position(slot.base, slot.taken)
-        self.open.add_dead_letter(DeadLetter(log, position, f"{reason}: {detail}", payload, 0, damage=reason, start=start))
+        self.open.add_dead_letter(
+            DeadLetter(log, position, f"{reason}: {detail}", payload, 0, damage=reason, start=start)
+        )
         return 0
 
     cdef int refuse(self, Slot* slot, int status) except -1:
