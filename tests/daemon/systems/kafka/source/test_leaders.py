@@ -28,7 +28,7 @@ from tests.support.pipeline_bed import NotingSink
 from tests.support.source_pipe import until
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["none", "classic", "consumer"])
-WAITS = "partitions cannot be read at the moment"
+WAITS = "partitions cannot be read, retrying"
 GIVEN_UP = r"t partition 1 \(incarnation .*\): could not be read for 0 s: t partition 1: LEADER_NOT_AVAILABLE"
 NO_LEADER = "t partition 1: LEADER_NOT_AVAILABLE (no broker leads it now)"
 
