@@ -43,7 +43,7 @@ def test_what_would_go_and_what_goes(run: Run, dataset: Path) -> None:
     }
     assert rolls.rows(dataset) == []
     code, out, _ = run("verify", dataset, "--strict")
-    assert code == 0 and "\n  expired and deleted: 2 files\n" in out
+    assert code == 0 and "\n  2 files expired and deleted\n" in out
     assert run("expire", dataset, "--older", "0s")[1].endswith(
         ": 0 log entries expired: 0 rows in 0 files, 0 B\n  0 files deleted\n"
     )
@@ -55,7 +55,7 @@ def test_what_is_not_deleted_yet_is_told(run: Run, dataset: Path) -> None:
     writer.expire(1)
     writer.close()
     code, out, _ = run("verify", dataset, "--strict")
-    assert code == 0 and "\n  expired and not deleted (run expire again): 1 file\n" in out
+    assert code == 0 and "\n  1 file expired and not deleted: run expire again\n" in out
 
 
 def test_nothing_is_that_old(run: Run, dataset: Path) -> None:
