@@ -359,7 +359,7 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
         ({"writers": "0"}, "9: pipelines.orders.sink.writers: must be at least 1, not 0"),
         ({"roll": "5"}, "9: pipelines.orders.sink.roll: must be a table, not a number"),
         ({"roll": "{ age = '0s' }"}, "9: pipelines.orders.sink.roll.age: must be greater than zero"),
-        ({"options": "{}"}, "9: pipelines.orders.sink.options: unknown key"),
+        ({"options": "{}"}, '9: pipelines.orders.sink.options: unknown key, did you mean "positions"?'),
         ({"create": "1"}, "9: pipelines.orders.sink.create: must be true or false, not a number"),
     ],
 )
