@@ -299,7 +299,7 @@ def test_rows_of_a_transform_land_by_the_columns_that_check_shows(tmp_path: Path
     report = json.loads(command("verify", data, "--json").stdout)
     assert (report["ok"], report["filtered_rows"], report["unselected_rows"]) == (True, 12, 10)
     said = command("verify", data).stdout
-    assert "12 rows were filtered on purpose, 10 of them by a transform" in said
+    assert "12 rows filtered on purpose, 10 of them by the transform" in said
     dead = json.loads(command("dead", data, "--json").stdout)
     assert "Division by zero" in json.dumps(dead)
 

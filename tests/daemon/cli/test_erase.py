@@ -41,7 +41,7 @@ def test_rows_are_erased(run: Run, dataset: Path) -> None:
         "unread_files": {},
         "dry_run": False,
     }
-    assert "erased: 2 rows" in run("verify", dataset)[1]
+    assert "2 rows erased" in run("verify", dataset)[1]
 
 
 def test_open_rolls_end_it_with_1(run: Run, dataset: Path) -> None:

@@ -124,16 +124,16 @@ def test_a_renamed_counter_is_there_under_both_names() -> None:
 def test_names_follow_the_rule() -> None:
     units = (
         "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures|"
-        "logs|stalls|values|columns|times|letters|pauses|partitions|topics"
+        "logs|stalls|values|columns|times|letters|pauses|partitions|topics|datasets"
     )
     for family in text_string_to_metric_families(filled().render().decode()):
         if not family.name.startswith("fastwire_"):
             assert family.name.startswith(("process_", "python_")), family.name
             continue
         if family.name not in ("fastwire_daemon_build_info", "fastwire_pipeline_state", "fastwire_pipeline_health"):
-            assert re.fullmatch(rf"fastwire_(daemon|source|roll|decode|sink)_[a-z_]*?({units})", family.name), (
-                family.name
-            )
+            assert re.fullmatch(
+                rf"fastwire_(daemon|pipeline|source|roll|decode|sink)_[a-z_]*?({units})", family.name
+            ), family.name
         assert family.documentation.endswith(".")
 
 

@@ -29,9 +29,7 @@ from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good, is_of_login
 from ..topics import News, Topics
-from .entryattime import entry_before
 from .firstposition import FirstPositions, StartAt
-from .lastentry import witness_at
 from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
@@ -232,6 +230,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         # A compacted ledger has other bytes at the same place, and a topic that has moved is at another address.
         if log_ not in self._to_compare or self.settings.read_compacted or log_.cluster != self.settings.cluster:
             return False
+        from .lastentry import witness_at  # a reader, which a new dataset does not need
+
         end, witness = self._to_compare[log_]
         try:
             found = await witness_at(self.settings, partition.consumer.want.topic, end)
@@ -519,6 +519,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     async def _end_at(self, partition: Partition, time: datetime) -> Position:
         """Return the position before the first entry of ``time`` or later, or the end of the log."""
+        from .entryattime import entry_before  # a reader, which only a run with an end needs
+
         found = await entry_before(self.settings, partition.consumer.want.topic, time)
         return found or partition.head or PULSAR_EARLIEST
 

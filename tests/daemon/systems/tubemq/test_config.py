@@ -58,7 +58,7 @@ def test_a_login_is_a_user(way: str) -> None:
 @pytest.mark.parametrize("group", ["g", "1g", "a@b", "a#b", "a:b", "a b"])
 def test_groups_that_are_none(group: str) -> None:
     (problem,) = problems(FILE.format(key=READ).replace('"g1"', f'"{group}"'))
-    assert problem.startswith("f.toml:3: pipelines.p.source.subscription: is not a group of TubeMQ")
+    assert problem.startswith("f.toml:3: pipelines.p.source.group: is not a group of TubeMQ")
 
 
 def test_a_job_of_spark_is_sent_to_the_dataset() -> None:

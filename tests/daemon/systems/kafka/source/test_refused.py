@@ -62,7 +62,7 @@ async def test_a_beginning_that_cannot_be_found_stops_the_log(code: Code, monkey
     async def refuse(*_: object) -> int:
         raise BrokerError(code, "offsets of t")
 
-    monkeypatch.setattr(FirstPositions, "_start_offset", refuse)
+    monkeypatch.setattr(FirstPositions, "_start", refuse)
     async with serving() as broker:
         broker.append("t", batches(0, 10))
         async with reading(broker) as pipe:
@@ -80,7 +80,7 @@ async def test_a_beginning_that_is_not_found_is_waited_for_and_has_a_limit(monke
         tries += 1
         raise BrokerError(1234, "offsets of t")
 
-    monkeypatch.setattr(FirstPositions, "_start_offset", refuse)
+    monkeypatch.setattr(FirstPositions, "_start", refuse)
     monkeypatch.setattr("fastwire_daemon.systems.reading.patience.LOG_LIMIT_S", 1.0)
     async with serving() as broker:
         broker.append("t", batches(0, 10))
