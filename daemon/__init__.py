@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read", "write"]
 
-# What people at a prompt call. It loads pyarrow, which a daemon may not need, so it is loaded when it is named.
+# The calls for people at a prompt. They load pyarrow, which a daemon may not need: each is imported when it is named.
 _AT_THE_PROMPT = {"read": "read", "write": "write"}
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "first_line",
     "landing_sql",
     "names_of_records",
+    "quoted",
     "read_query",
     "read_transform",
     "types_of_records",
@@ -529,7 +530,7 @@ def landing_sql(engine: "duckdb.DuckDBPyConnection", sql: str) -> str:
     casts = []
     for name, kind in zip(relation.columns, relation.types, strict=True):
         if (text := _landing_type(kind, name)) != str(kind):
-            casts.append(f"CAST({_quoted(name)} AS {text}) AS {_quoted(name)}")
+            casts.append(f"CAST({quoted(name)} AS {text}) AS {quoted(name)}")
     return f"SELECT * REPLACE ({', '.join(casts)}) FROM ({sql})" if casts else sql
 
 
@@ -547,13 +548,14 @@ def _landing_type(kind: Any, column: str) -> str:
     if all(text == str(each) for (_, text), (_, each) in zip(inner, kind.children, strict=False)):
         return str(kind)
     if kind.id == "struct":
-        return f"STRUCT({', '.join(f'{_quoted(name)} {text}' for name, text in inner)})"
+        return f"STRUCT({', '.join(f'{quoted(name)} {text}' for name, text in inner)})"
     if kind.id == "map":
         return f"MAP({', '.join(text for _, text in inner)})"
     return f"{inner[0][1]}[{dict(kind.children).get('size', '')}]"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name in quotes, in which SQL takes any name."""
     return '"' + name.replace('"', '""') + '"'
 
 

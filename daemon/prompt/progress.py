@@ -2,7 +2,10 @@
 
 import sys
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 __all__ = ["Progress"]
 
@@ -16,7 +19,7 @@ class Progress:
         self._shown = _is_looked_at() if shown is None else shown
         self._rows = 0
         self._began = self._told = time.monotonic()
-        self._live: object | None = None
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
         if self._shown:
@@ -31,7 +34,7 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         live, self._live = self._live, None
         if live is not None:
-            live.stop()  # type: ignore[attr-defined]
+            live.stop()
 
     def add(self, rows: int) -> None:
         """Count rows."""
@@ -40,7 +43,7 @@ class Progress:
         if self._live is not None and now - self._told >= EVERY_S:
             self._told = now
             rate = self._rows / max(now - self._began, 1e-9)
-            self._live.update(f"{self._rows:,} rows  {rate:,.0f} rows/s", refresh=True)  # type: ignore[attr-defined]
+            self._live.update(f"{self._rows:,} rows  {rate:,.0f} rows/s", refresh=True)
 
 
 def _is_looked_at() -> bool:

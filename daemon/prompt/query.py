@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ..config.text import parse_size
+from ..config.rowwise import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,18 +43,17 @@ def table_name(topic: str) -> str:
 
 
 @contextmanager
-def opened(memory: str) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """Open an engine with ``memory`` (such as "1GiB"), above which it spills into a folder that ends with the block.
+def opened(memory: int) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """Open an engine with ``memory`` bytes, above which it spills into a folder that ends with the block.
 
-    Raises ValueError without the package, and for what is no size.
+    Raises ValueError without the package.
     """
-    limit = parse_size(memory)
     try:
         import duckdb
     except ModuleNotFoundError:
         raise ValueError("needs the package duckdb: pip install 'fastwire-daemon[sql]'") from None
     with TemporaryDirectory(prefix="fastwire-query-") as folder:
-        settings: dict[str, Any] = {"memory_limit": f"{limit}B", "temp_directory": folder}
+        settings: dict[str, Any] = {"memory_limit": f"{memory}B", "temp_directory": folder}
         with duckdb.connect(":memory:", config=settings) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET python_enable_replacements = false")
@@ -206,7 +205,7 @@ def copy(connection: "duckdb.DuckDBPyConnection", sql: str, options: str, target
 def _in_text(connection: "duckdb.DuckDBPyConnection", sql: str) -> str:
     """Return the query with bytes that are text as text; other bytes are escaped."""
     described = connection.execute(f"DESCRIBE {sql}").fetchall()
-    names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
+    names = [quoted(name) for name, *_ in described]
     cells = [
         f"coalesce(try(decode({name})), CAST({name} AS VARCHAR)) AS {name}" if kind == "BLOB" else name
         for name, (_, kind, *_) in zip(names, described, strict=True)

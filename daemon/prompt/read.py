@@ -18,7 +18,7 @@ from fastwire.systems import row_of
 from ..config import Connection, Start, TopicChoice, parse_connection
 from ..config.decode import DecodeConfig, parse_decode
 from ..config.fields import parse_moment
-from ..config.rowwise import types_of_records
+from ..config.rowwise import quoted, types_of_records
 from ..runtime.errors import LogRefusedError
 from ..sinks.registry import decoder_of
 from ..systems.registry import reading, system_named
@@ -203,14 +203,14 @@ class Records:
 
     def to_duckdb(self, connection: "duckdb.DuckDBPyConnection", name: str) -> "duckdb.DuckDBPyRelation":
         """Make the table ``name`` of a DuckDB connection from the records, a batch at a time, and return it."""
-        quoted = '"' + name.replace('"', '""') + '"'
+        table = quoted(name)
         reader = self.to_reader()
         connection.register("_fastwire_records", reader)
         try:
-            connection.execute(f"CREATE TABLE {quoted} AS SELECT * FROM _fastwire_records")
+            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM _fastwire_records")
         finally:
             connection.unregister("_fastwire_records")
-        return connection.table(quoted)
+        return connection.table(table)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

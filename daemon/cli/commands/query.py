@@ -78,9 +78,11 @@ def query(
     """Run SQL over topics, up to what they hold now. Moves no cursor and acknowledges nothing.
 
     Columns are those of the records: value, key, timestamp and others; with --decode the fields of the values, and
-    those of the records with a _ before their name. Only columns that the query needs are built, and a lower bound of
+    those of the records with a _ before their name. Only columns that the query needs are kept, and a lower bound of
     the record's time in WHERE is where the reading begins.
     """
+    from fastwire.systems import row_of
+
     from ...config import ConfigError, parse_connection
     from ...config.text import parse_size
     from ...prompt.query import copy, first_rows, opened, reading, table_name, tables_of, with_topics
@@ -100,10 +102,11 @@ def query(
         raise typer.BadParameter("a table is for the terminal", param_hint="--format")
     sql = sql.strip().rstrip(";") or f'SELECT * FROM "{next(iter(named))}"'
     with argument("--memory"):
-        parse_size(memory)
-    with argument("SQL"), opened(memory) as engine:
+        limit = parse_size(memory)
+    with argument("SQL"), opened(limit) as engine:
         tables = tables_of(engine, sql, named)
-        read = [(each, _records(url, named[each.name], each, keys, start, broker.keys())) for each in tables]
+        own = row_of(connection.system).names
+        read = [(each, _records(url, named[each.name], each, own, keys, start, broker.keys())) for each in tables]
         with reading(read):
             with_topics(engine, read)
             if form == Output.TABLE:
@@ -115,17 +118,20 @@ def query(
 
 
 def _records(
-    url: str, topic: str, table: "TopicTable", keys: dict[str, Any] | None, start: str, connection: dict[str, Any]
+    url: str,
+    topic: str,
+    table: "TopicTable",
+    own: Sequence[str],
+    keys: dict[str, Any] | None,
+    start: str,
+    connection: dict[str, Any],
 ) -> "Records":
-    """Return what the query needs of a topic. Raises ValueError for a start that its system does not have."""
-    from fastwire.systems import row_of
+    """Return what the query needs of a topic, whose records have the columns ``own``.
 
-    from ...config import parse_connection
+    Raises ValueError for a start that its system does not have.
+    """
     from ...prompt.read import read
-    from ...systems.registry import system_named
 
-    system = system_named(parse_connection({"url": url} | connection).system)
-    own = row_of(system.grammar.name).names
     prefix = "" if keys is None else "_"
     mine = [f"{prefix}{name}" for name in own if f"{prefix}{name}" in table.columns]
     columns = ["*", *mine]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import adbc_driver_postgresql.dbapi as driver
 import pyarrow as pa
 
+from ...config.rowwise import quoted as quoted_name
 from ...runtime.errors import DiskFullError, SinkFailedError
 from ...runtime.outside import waits_for
 
@@ -66,7 +67,7 @@ def failing(server: Server, exc: Refused) -> SinkFailedError:
 
 def quoted(*names: str) -> str:
     """Return a qualified SQL identifier."""
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+    return ".".join(map(quoted_name, names))
 
 
 class _Job:

@@ -142,7 +142,7 @@ def test_a_system_without_times_is_read_from_its_beginning(run: Run) -> None:
 
 @pytest.fixture
 def engine() -> Iterator[duckdb.DuckDBPyConnection]:
-    with opened("64MiB") as made:
+    with opened(64 << 20) as made:
         yield made
 
 
