@@ -224,7 +224,8 @@ class Group:
         known = await self._cluster.committed(link, self._settings.group, [one.place for one in unchecked])
         for one in sorted(unchecked, key=lambda each: each.place):
             began, (offset, _) = self._unchecked.pop(one), known.get(one.place, (-1, -1))
-            if 0 <= offset < began.a:
+            # What the log has lost, a gap says: a crash may have come between its commit and that of the offset.
+            if offset >= 0 and max(offset, one.log_start) < began.a:
                 self._tell_behind(one, offset, began)
             at = self._landed.get(one)
             if at is not None and offset >= at.a:

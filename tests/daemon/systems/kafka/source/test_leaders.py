@@ -416,6 +416,31 @@ async def test_a_declared_gap_is_no_offset_that_was_set_back(
     assert not [one for one in caplog.records if "was behind what has landed" in one.message]
 
 
+@pytest.mark.parametrize("protocol", ["none", "classic"])
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_a_crash_behind_the_commit_of_a_gap_is_no_offset_that_was_set_back(
+    protocol: str, deleted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gap is in the dataset, and the group's offset is still the one before it."""
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
+        async with serving() as broker:
+            broker.append("t", batches(0, 15))
+            async with reading(broker, protocol=protocol) as before:
+                await before.got(150)
+                await before.drained()
+            place, (_, epoch, metadata) = next(iter(broker.group("g").offsets.items()))
+            broker.group("g").offsets[place] = (100, epoch, metadata)
+            if deleted:
+                broker.trim("t", 150)
+            async with reading(broker, protocol=protocol, coverage=before.coverage) as pipe:
+                await pipe.granted()
+                broker.append("t", batches(15, 1))
+                await pipe.got(10)
+                await pipe.drained()
+    told = [vars(one)["fields"]["committed"] for one in caplog.records if "was behind what has landed" in one.message]
+    assert told == ([] if deleted else [100])
+
+
 async def test_an_offset_that_others_have_just_committed_is_no_offset_outside() -> None:
     async with serving() as broker:
         broker.append("t", batches(0, 10))
