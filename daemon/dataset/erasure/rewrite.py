@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from ..log.deadletterfile import ERASED, Outbox
+from ..log.ipcfile import opened_ipc_file
 from .condition import Condition
 
 __all__ = ["Found", "Rewriter", "rewriter", "rewriter_of_dead_letters"]
@@ -36,19 +37,19 @@ class Rewriter(NamedTuple):
     copy: Callable[[BinaryIO, Condition, Write], int]
 
 
-# --- Parquet
+# --- Parquet. Threads of pyarrow must not hold a Python file, see log/ipcfile.py.
 
 
 def _look_parquet(file: BinaryIO, condition: Condition) -> Found:
-    parquet = pq.ParquetFile(file)
+    parquet = pq.ParquetFile(file, pre_buffer=False)
     if condition.missing(parquet.schema_arrow):
         return Found(0, False)
     names = sorted({term.column[0] for term in condition.terms})
-    return Found(sum(_count(condition.rows(batch)) for batch in parquet.iter_batches(columns=names)))
+    return Found(sum(_count(condition.rows(batch)) for batch in parquet.iter_batches(columns=names, use_threads=False)))
 
 
 def _copy_parquet(file: BinaryIO, condition: Condition, write: Write) -> int:
-    parquet = pq.ParquetFile(file)
+    parquet = pq.ParquetFile(file, pre_buffer=False)
     metadata = parquet.metadata
     columns = (
         [metadata.row_group(0).column(at) for at in range(metadata.num_columns)] if metadata.num_row_groups else []
@@ -62,7 +63,7 @@ def _copy_parquet(file: BinaryIO, condition: Condition, write: Write) -> int:
         store_schema=b"ARROW:schema" in (metadata.metadata or {}),
     ) as writer:
         for number in range(metadata.num_row_groups):
-            group = parquet.read_row_group(number)
+            group = parquet.read_row_group(number, use_threads=False)
             # One batch: pieces of a table would become row groups of their own.
             table = group.filter(pc.invert(_rows(condition, group)))
             kept += table.num_rows
@@ -85,15 +86,14 @@ def _rows(condition: Condition, table: pa.Table) -> Any:
 
 
 def _look_arrow(file: BinaryIO, condition: Condition) -> Found:
-    with pa.ipc.open_file(file) as reader:
+    with opened_ipc_file(file) as reader:
         if condition.missing(reader.schema):
             return Found(0, False)
-        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return Found(sum(_count(condition.rows(batch)) for batch in batches))
+        return Found(sum(_count(condition.rows(batch)) for batch in reader))
 
 
 def _copy_arrow(file: BinaryIO, condition: Condition, write: Write) -> int:
-    with pa.ipc.open_file(file) as reader:
+    with opened_ipc_file(file) as reader:
         table = reader.read_all()
     kept = table.filter(pc.invert(_rows(condition, table))).unify_dictionaries()
     outbox = Outbox()
@@ -160,16 +160,14 @@ def _json(lines: Callable[[BinaryIO], Iterator[bytes]], packer: Callable[[], Any
 
 
 def _look_dead_letters(file: BinaryIO, condition: Condition) -> Found:
-    with pa.ipc.open_file(file) as reader:
-        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return Found(sum(_count(_meant(batch, condition)) for batch in batches))
+    with opened_ipc_file(file) as reader:
+        return Found(sum(_count(_meant(batch, condition)) for batch in reader))
 
 
 def _copy_dead_letters(file: BinaryIO, condition: Condition, write: Write) -> int:
     outbox, rows = Outbox(), 0
-    with pa.ipc.open_file(file) as reader, pa.ipc.new_file(pa.PythonFile(outbox, mode="w"), reader.schema) as writer:
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
+    with opened_ipc_file(file) as reader, pa.ipc.new_file(pa.PythonFile(outbox, mode="w"), reader.schema) as writer:
+        for batch in reader:
             meant = _meant(batch, condition)
             for name, empty in (("payload", b""), ("reason", ERASED)):
                 at = batch.schema.get_field_index(name)

@@ -10,6 +10,7 @@ from fastwire.position import Log, format_position
 
 from ..staging import StagedFile
 from .entry import DeadLetterCount, DeadLetterLike
+from .ipcfile import opened_ipc_file
 
 __all__ = ["ERASED", "DeadLetterFile", "Outbox", "each_dead_letter", "read_dead_letters"]
 
@@ -126,7 +127,7 @@ def _payloads(dead_letters: Sequence[DeadLetterLike]) -> pa.Array:
 
 def read_dead_letters(file: BinaryIO) -> pa.Table:
     """The dead letters in one file. Raises OSError or pyarrow.ArrowInvalid."""
-    with pa.ipc.open_file(file) as reader:
+    with opened_ipc_file(file) as reader:
         return reader.read_all()
 
 
@@ -136,6 +137,6 @@ def each_dead_letter(file: BinaryIO) -> Iterator[dict[str, Any]]:
     Raises OSError or pyarrow.ArrowInvalid.
     """
     names = [name for name in _SCHEMA.names if name not in ("cluster", "incarnation")]
-    with pa.ipc.open_file(file) as reader:
-        for number in range(reader.num_record_batches):
-            yield from reader.get_batch(number).select(names).to_pylist()
+    with opened_ipc_file(file) as reader:
+        for batch in reader:
+            yield from batch.select(names).to_pylist()
