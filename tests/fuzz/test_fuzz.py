@@ -1,4 +1,4 @@
-"""Twelve fuzzers, each for FASTWIRE_FUZZ_SECONDS: a quarter of an hour by default, so half an hour for most systems.
+"""Thirteen fuzzers, each for FASTWIRE_FUZZ_SECONDS: a quarter of an hour by default, so half an hour for most systems.
 
 `make soak` runs them in the build with the sanitizers, which report a read beyond a buffer: FASTWIRE_FUZZ_UNDER is what
 it puts before the command.
@@ -33,6 +33,7 @@ UNDER = shlex.split(os.environ.get("FASTWIRE_FUZZ_UNDER", ""))
         "json_values",
         "json_loose",
         "protobuf_values",
+        "parquet",
     ],
 )
 def test_nothing_is_found(subject: str, record_property: Callable[[str, object], None]) -> None:

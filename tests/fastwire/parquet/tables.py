@@ -1,13 +1,15 @@
 """Random schemas and tables of all types that a file can hold."""
 
+import io
 import random
 from datetime import date, timedelta
 from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-__all__ = ["DICTIONARIES", "FLAT", "batches_of", "nullable", "schema_of"]
+__all__ = ["DICTIONARIES", "FLAT", "batches_of", "by_pyarrow", "flat_value", "nullable", "schema_of"]
 
 FLAT: list[pa.DataType] = [
     pa.bool_(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(),
@@ -54,6 +56,13 @@ def batches_of(rng: random.Random, schema: pa.Schema) -> list[pa.RecordBatch]:
     return batches
 
 
+def by_pyarrow(table: pa.Table) -> bytes:
+    """The file that pyarrow makes of a table."""
+    file = io.BytesIO()
+    pq.write_table(table, file, coerce_timestamps="us", store_schema=False)
+    return file.getvalue()
+
+
 def _type(rng: random.Random, depth: int) -> pa.DataType:
     if not depth or rng.random() < 0.5:
         return rng.choice(FLAT)
@@ -89,10 +98,11 @@ def _value(rng: random.Random, kind: pa.DataType, nulls: float) -> Any:
         return [_cell(rng, kind.value_field, nulls) for _ in range(kind.list_size)]
     if types.is_list(kind) or types.is_large_list(kind):
         return [_cell(rng, kind.value_field, nulls) for _ in range(rng.choice([0, 0, 1, 2, 5]))]
-    return _flat(rng, kind)
+    return flat_value(rng, kind)
 
 
-def _flat(rng: random.Random, kind: pa.DataType) -> Any:
+def flat_value(rng: random.Random, kind: pa.DataType) -> Any:
+    """A value of a type of ``FLAT``, those at its ends among them."""
     types = pa.types
     if types.is_null(kind):
         return None

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fastwire.parquet.codec import CODECS
 from fastwire.parquet.errors import UnwritableError
 from fastwire.parquet.file import ParquetWriter
-from tests.fastwire.parquet.tables import DICTIONARIES, FLAT, batches_of, schema_of
+from tests.fastwire.parquet.tables import DICTIONARIES, FLAT, batches_of, by_pyarrow, schema_of
 
 PAGE = 1 << 20
 
@@ -45,13 +45,6 @@ def of_columns(cells: dict[str, Any], **more: Any) -> bytes:
     """A file of one batch."""
     batch = pa.record_batch(cells)
     return written([[batch]], batch.schema, **more)
-
-
-def by_pyarrow(table: pa.Table) -> bytes:
-    """The same table, written by pyarrow."""
-    file = io.BytesIO()
-    pq.write_table(table, file, coerce_timestamps="us", store_schema=False)
-    return file.getvalue()
 
 
 def described(file: bytes) -> list[tuple[Any, ...]]:
