@@ -494,9 +494,12 @@ class Pipeline:
         """Drop the void roll, open the sink again to read what has landed, and let the broker send the rest again."""
         delay = 0.0
         incomplete = self._draining and isinstance(exc, SinkFailedError) and not isinstance(exc, SinkDoneError)
+        refused = self.parts.refused_by(exc) if isinstance(exc, LogRefusedError) else {}
+        for index, error in refused.items():
+            self.on_stopped(index, error)
         if isinstance(exc, SinkDoneError):
             self.drain(str(exc))
-        elif not (isinstance(exc, LogRefusedError) and self._stop_refused(exc)):
+        elif not refused:
             hopeless = self._sink_failures.ends(exc)
             delay = self._sink_failures.void(exc, retried=not (hopeless or self._draining))
             if hopeless:
@@ -504,6 +507,8 @@ class Pipeline:
         if not self._draining:
             # This comes first: after it no chunk arrives until a grant.
             self._source.void()
+            for index, error in refused.items():
+                self._source.stop(index, str(error))  # so that its backlog counts on
         self._drop_chunks()
         self._roll.restart()
         if incomplete:
@@ -521,13 +526,6 @@ class Pipeline:
         await self._open()
         self._source.landed(self.coverage)
         self._source.resume()
-
-    def _stop_refused(self, exc: LogRefusedError) -> bool:
-        """Stop the logs that the sink can never write, so that the others go on; return False if there are none."""
-        refused = self.parts.refused_by(exc)
-        for index, error in refused.items():
-            self.on_stopped(index, error)
-        return bool(refused)
 
     async def _save_what_can_be(self) -> None:
         """Commit the records of a source that has failed, unless the broker has lost some of them."""

@@ -120,6 +120,7 @@ class NotingSource:
         return {}
 
     def stop(self, index: int, why: str) -> None:
+        self.notes.append(f"stop {index}")
         self.events.on_stopped(index, LogStopped(why))
 
     def status(self) -> dict[str, Any]:

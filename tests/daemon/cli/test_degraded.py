@@ -3,6 +3,7 @@
 import json
 import urllib.error
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from fastwire_daemon.cli.daemons import address_of
@@ -52,12 +53,13 @@ def test_a_stopped_partition_is_seen_everywhere(run: Run, tmp_path: Path, unused
         with Daemon("run", str(file), log=tmp_path / "log") as daemon:
             address = address_of(base)
 
-            def pipeline() -> dict[str, object]:
-                found: dict[str, object] = read_status(address)["pipelines"]["pay"]
+            def pipeline() -> dict[str, Any]:
+                found: dict[str, Any] = read_status(address)["pipelines"]["pay"]
                 return found
 
             daemon.wait_until(lambda: "cannot be written" in daemon.output, "the stop")
             daemon.wait_until(lambda: pipeline()["rows_committed"] == 2, "the other partition lands")
+            assert pipeline()["source"]["partitions"] == {"reading": 1, "stopped": 1}  # so its backlog is counted
             assert run("status", base, "--quiet")[0] == 5
             out = run("status", base)[1]
             assert "degraded" in out.splitlines()[0] and "1 of 2 partitions is stopped" in out

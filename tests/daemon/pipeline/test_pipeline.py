@@ -419,6 +419,7 @@ async def test_logs_that_the_sink_refuses_are_given_up_and_the_others_land() -> 
     # It starts over at once: it is another roll without that log.
     await bed.until(lambda: bed.notes.count("void") == 1 and bed.notes[-1].startswith("grant"))
     assert bed.notes[-1] == "grant 1", "only the assignment of the other log"
+    assert bed.notes.count("stop 1") == 1, "the source has it among the stopped ones, whose backlog counts"
     stopped = bed.pipeline.status()["stopped_partitions"]
     assert list(stopped) == ["persistent://public/default/refused 0"]
     assert "cannot be written: no such folder" in stopped["persistent://public/default/refused 0"]
