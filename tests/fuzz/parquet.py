@@ -36,7 +36,7 @@ _TYPES = [kind for kind in FLAT if not pa.types.is_null(kind)]
 
 
 def _mask(chance: np.random.Generator, rows: int, nulls: float) -> Any:
-    """Where nulls are; None if there are none."""
+    """Draw the places of nulls; None if there are none."""
     if not nulls:
         return None
     way = chance.integers(4)

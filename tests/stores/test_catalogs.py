@@ -57,7 +57,7 @@ class Landing:
         return load_catalog("default", type="rest", uri=self.uri).load_table(self.table)
 
     def has_files(self) -> bool:
-        """Whether the table is there and holds something."""
+        """Return True if the table is there and holds something."""
         try:
             return bool(self.loaded().snapshots())
         except NoSuchTableError:

@@ -58,7 +58,7 @@ def parquet_file() -> bytes:
 
 
 def drop(piece: bytes) -> None:
-    """What is written is of no interest."""
+    """Nobody asks what is written."""
 
 
 def _rewriter(extension: str) -> Rewriter:
