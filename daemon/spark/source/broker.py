@@ -9,11 +9,12 @@ from typing import Protocol
 from fastwire.position import Position
 
 from .ranges import QueryPartition, Range
+from .witness import WitnessBroker
 
 __all__ = ["Broker"]
 
 
-class Broker(Protocol):
+class Broker(WitnessBroker, Protocol):
     """The driver's conversation with the brokers of one query.
 
     Methods raise FastwireError when what they want cannot be had for longer than the query's patience.

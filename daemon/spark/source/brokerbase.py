@@ -13,9 +13,11 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position
 
 from ...net.backoff import Backoff
+from ...net.endpoint import LinkLost
 from .connections import Connections, RangeBook
 from .options import Options
 from .ranges import DataLossError, QueryPartition
+from .witness import PATIENCE_S, Witness
 
 __all__ = ["BrokerBase"]
 
@@ -63,6 +65,40 @@ class BrokerBase(ABC, Generic[B]):
     @abstractmethod
     def _sample(self, partition: QueryPartition, head: Position) -> None:
         """Look at the last records of a partition that has some, for the running averages."""
+
+    @abstractmethod
+    async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
+        """See ``Broker.witness``."""
+
+    def witness(self, partition: QueryPartition, end: Position) -> Witness | None:
+        """See ``Broker``; None if the record cannot be had in time."""
+        what = f"looking at the record at the end of {partition}"
+        try:
+            return self.patiently(what, lambda: self._in_time(self._find_witness(partition, end)), PATIENCE_S)
+        except FastwireError as exc:
+            logger.info("%s", exc)
+            return None
+
+    def holds(self, witness: Witness) -> bool:
+        """See ``Broker``."""
+        what = f"comparing a record of {witness.partition}"
+        try:
+            return self.patiently(what, lambda: self._in_time(self._compare(witness)), PATIENCE_S)
+        except FastwireError as exc:
+            logger.warning("%s", exc)
+            return True
+
+    async def _compare(self, witness: Witness) -> bool:
+        found = await self._find_witness(witness.partition, witness.position)
+        return found is None or found.position != witness.position or found.value == witness.value
+
+    @staticmethod
+    async def _in_time(work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await work
+        except TimeoutError:
+            raise LinkLost(f"the broker sends no record in {PATIENCE_S:.0f} s") from None
 
     def partitions(self) -> list[QueryPartition]:
         """Return the partitions that the query reads now; they are requested every ``topicRefreshIntervalMs``."""

@@ -26,6 +26,7 @@ from .offsets import Offsets, read_offsets
 from .options import Options, Where, parse_options
 from .ranges import DataLossError, QueryPartition, Range
 from .systems import open_broker, read_range
+from .witness import Witness, Witnesses
 
 try:  # PySpark 4.1 and later
     from pyspark.sql.datasource import EqualTo, Filter, In
@@ -283,6 +284,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: dict[str, Any] | None = None
         self._at: dict[str, Any] | None = None  # the end that was planned last: where Spark 4.0 and 4.1 are
         self._heads: dict[QueryPartition, Position] = {}
+        self._witnesses = Witnesses()
         self._ends: LandedEnds | None = None
         self._until: dict[QueryPartition, Position] | None = None  # where a query that reads what is there now ends
         self._delayed_since: float | None = None
@@ -342,7 +344,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._commit(begun.positions)
         heads = self._now(begun.positions)
         shorter = self._shorter(begun.positions)
-        remade = self._remade(begun.incarnations) | shorter
+        exchanged = self._exchanged(begun.witnesses)
+        remade = self._remade(begun.incarnations) | shorter | exchanged
         known = {each: position for each, position in begun.positions.items() if each.topic not in remade}
         starts = {**self._broker.beginnings(heads.keys() - known.keys()), **known}
         news = self._news(starts, heads)
@@ -355,13 +358,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         positions = {**begun.positions, **anew, **ends}
         now = {topic: text for topic, text in self._incarnations(positions).items() if topic in topics}
         # Where brokers give none, another log of the same name has the next number.
-        counted = {topic: str(int(begun.incarnations.get(topic, "0")) + 1) for topic in shorter & topics - now.keys()}
+        counted = {
+            topic: str(int(begun.incarnations.get(topic, "0")) + 1)
+            for topic in (shorter | exchanged) & topics - now.keys()
+        }
         made = {**self._incarnations(positions), **begun.incarnations, **now, **counted}
+        kept = {topic: one for topic, one in begun.witnesses.items() if topic not in remade}
+        known_by = {
+            **kept,
+            **self._witnesses.take(self._broker, ends, [each for each in ends if ends[each] != starts[each]]),
+        }
         if start == self._initial:
             init = {each: starts[each] if each in ends else position for each, position in positions.items()}
-            return Offsets(system, positions, init=init, incarnations=made).document()
+            return Offsets(system, positions, init=init, incarnations=made, witnesses=known_by).document()
         new = {each: starts[each] for each in positions if each not in begun.positions or each in anew}
-        return Offsets(system, positions, new=new, incarnations=made).document()
+        return Offsets(system, positions, new=new, incarnations=made, witnesses=known_by).document()
 
     def _now(self, begun: Mapping[QueryPartition, Position]) -> dict[QueryPartition, Position]:
         """Return the ends of the partitions, or the last positions of the query if they come first."""
@@ -384,6 +395,16 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if remade:
             self._lost(f"{', '.join(sorted(remade))}: was deleted and made again")
         return remade
+
+    def _exchanged(self, begun: Mapping[str, Witness]) -> set[str]:
+        """Return the topics whose logs hold other records than those that were read."""
+        exchanged = self._witnesses.others(self._broker, begun)
+        for one in exchanged:
+            self._lost(
+                f"{one.partition} has another record at {self._text(one.position)} than the one that was read there: "
+                "the option servers names another cluster than before, or the topic was made again"
+            )
+        return {one.partition.topic for one in exchanged}
 
     def _shorter(self, begun: Mapping[QueryPartition, Position]) -> set[str]:
         """Return the topics of logs that end before what was read, where only another log of that name can."""
@@ -472,6 +493,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._gone(gone)
         moved = {each.topic for each in heads if starts[each] != ended.positions[each]}
         remade = self._remade({topic: text for topic, text in ended.incarnations.items() if topic in moved})
+        remade |= self._exchanged({topic: one for topic, one in ended.witnesses.items() if topic in moved})
         left = {each: ended.positions[each] for each in heads if each.topic not in remade}
         return self._ranges(starts, left)
 

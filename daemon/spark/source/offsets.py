@@ -5,6 +5,7 @@ records returns the object that it was given. ``p`` are the positions. ``init`` 
 also of an empty one, and holds the beginning of that batch: the checkpoint itself holds only ends, and another request
 for the beginning after a crash would return another one. ``new`` is the same for partitions that appeared later.
 ``inc`` identifies the topic of a name where a system can: a topic that was deleted and created again is another one.
+``wit`` has, by topic, a record that its log held, where a system cannot.
 """
 
 import json
@@ -16,6 +17,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position, parse_position, positions_of
 
 from .ranges import QueryPartition
+from .witness import Witness
 
 __all__ = ["Lag", "OffsetError", "Offsets", "Positions", "behind", "read_offsets"]
 
@@ -37,6 +39,7 @@ class Offsets:
     init: Positions | None = None
     new: Positions = field(default_factory=dict)
     incarnations: Mapping[str, str] = field(default_factory=dict)  # by topic
+    witnesses: Mapping[str, Witness] = field(default_factory=dict)  # by topic
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object that Spark stores."""
@@ -51,6 +54,8 @@ class Offsets:
             found["new"] = _table(self.system, self.new)
         if self.incarnations:
             found["inc"] = dict(sorted(self.incarnations.items()))
+        if self.witnesses:
+            found["wit"] = {topic: _witness_text(self.system, one) for topic, one in sorted(self.witnesses.items())}
         return dict(sorted(found.items()))
 
     def begun(self, start: "Offsets | None") -> dict[QueryPartition, Position]:
@@ -80,6 +85,7 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
             None if init is None else _positions(system, init),
             _positions(system, document.get("new", {})),
             {str(topic): str(text) for topic, text in document.get("inc", {}).items()},
+            {str(topic): _witness(system, topic, text) for topic, text in document.get("wit", {}).items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError) as exc:
         raise OffsetError(f"the offset in the checkpoint cannot be understood: {exc}") from None
@@ -116,6 +122,16 @@ def _table(system: str, positions: Positions) -> dict[str, dict[str, str]]:
     for partition in sorted(positions):
         found.setdefault(partition.topic, {})[str(partition.index)] = format_position(system, positions[partition])
     return found
+
+
+def _witness_text(system: str, witness: Witness) -> str:
+    """As a text: not every JSON reader has 64 bits."""
+    return f"{witness.partition.index} {format_position(system, witness.position)} {witness.value}"
+
+
+def _witness(system: str, topic: str, text: str) -> Witness:
+    index, position, value = text.split(" ")
+    return Witness(QueryPartition(topic, int(index)), parse_position(system, position), int(value))
 
 
 def _positions(system: str, table: Mapping[str, Mapping[str, str]]) -> dict[QueryPartition, Position]:

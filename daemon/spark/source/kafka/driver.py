@@ -14,6 +14,7 @@ from ..connections import Connections
 from ..offsetdriver import OffsetBroker
 from ..options import Options
 from ..ranges import QueryPartition
+from ..witness import Witness
 from .cluster import RangeCluster, incarnation_of
 from .rangereader import Records, place_of
 
@@ -53,6 +54,9 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
     def incarnation(self, topic: str) -> str:
         """Return the topic's id."""
         return self._incarnations.get(topic, "")
+
+    async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
+        return None  # a topic has an id
 
     # --- places
 

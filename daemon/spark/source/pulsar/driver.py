@@ -31,6 +31,7 @@ from ..brokerbase import SMOOTHING, BrokerBase
 from ..connections import Connections
 from ..options import Options
 from ..ranges import QueryPartition, Range
+from ..witness import Witness
 from .cluster import Attached, RangeCluster, topic_of
 from .rangereader import Entries, is_missing, place_of
 
@@ -250,6 +251,20 @@ class PulsarBroker(BrokerBase[RangeCluster]):
                 return None if last.b < 0 or last <= start else await self._first_of(entries, last)
 
         return self.patiently(f"looking into {partition}", find)
+
+    async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
+        if end.b < 0:
+            return None
+        async with self._entries(partition, Position(end.a, end.b - 1)) as entries:
+            if (last := await entries.last()).b < 0 or last < end:
+                return None
+            self._cluster.slots.end_at(entries.consumer_id, end)
+            entries.grant()
+            while entries.position < end and not entries.ended:
+                await entries.news()
+            spans = [span for chunk in self._cluster.take_all() for span in chunk.spans() if span.end == end]
+        value = spans[-1].witness if spans else None
+        return None if value is None else Witness(partition, end, value)
 
     def _entries(self, partition: QueryPartition, start: Position, rollback_s: int = 0) -> Entries:
         name = f"{self._options.prefix}-look"

@@ -23,7 +23,7 @@ from ..ranges import QueryPartition
 from ..rows import Rows
 from .dialect import DIALECT
 
-__all__ = ["RangeCluster", "settings_of"]
+__all__ = ["RangeCluster", "ReplacedError", "settings_of"]
 
 
 def settings_of(options: Options) -> ClientSettings:
@@ -31,6 +31,10 @@ def settings_of(options: Options) -> ClientSettings:
     fields = client_fields(options.connection)
     fields["client_id"] = TankConnection.of(options.connection).client_id or options.prefix
     return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
+
+
+class ReplacedError(UnreadableError):
+    """The message before the position is another one than the one that was read."""
 
 
 class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
@@ -88,4 +92,5 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
     def on_corrupt(self, bundle: CorruptBundle) -> None:
         """End the reading: nothing behind ``bundle`` can be found."""
         at = POSITIONS.format(bundle.position)
-        self.tell(UnreadableError(f"the log cannot be read from {at} on: {bundle.reason}: {bundle.detail}"))
+        kind = ReplacedError if bundle.replaced else UnreadableError
+        self.tell(kind(f"the log cannot be read from {at} on: {bundle.reason}: {bundle.detail}"))

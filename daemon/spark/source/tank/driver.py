@@ -11,8 +11,9 @@ from ....systems.tank.cluster import Ranges
 from ....systems.tank.refusal import is_for_good
 from ..offsetdriver import OffsetBroker
 from ..ranges import QueryPartition
-from .cluster import RangeCluster
-from .rangereader import Records
+from ..witness import Witness
+from .cluster import RangeCluster, ReplacedError
+from .rangereader import BoundaryError, HoleError, Records
 
 __all__ = ["TankBroker"]
 
@@ -70,9 +71,39 @@ class TankBroker(OffsetBroker[RangeCluster]):
         """Raise FastwireError: the dialect has no option for a time, because brokers do not look at timestamps."""
         raise FastwireError(f"{partition}: a TANK broker cannot find a time")
 
-    async def _records(self, partition: QueryPartition, offset: int) -> Records:
+    async def _records(self, partition: QueryPartition, offset: int, witness: int | None = None) -> Records:
         link = await self._cluster.leader("fetch", (partition.topic, partition.index))
-        return Records(self._cluster, partition, Position(offset, 0), link)
+        return Records(self._cluster, partition, Position(offset, 0), link, witness)
+
+    async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
+        """The messages of a bundle come together, so the record is the last one of those that come."""
+        cluster = self._cluster
+        records = await self._records(partition, end.a - 1)
+        try:
+            while not cluster.chunks and records.position.a < end.a:
+                await records.news()
+            spans = [span for chunk in cluster.take_all() for span in chunk.spans()]
+        except (BoundaryError, HoleError):
+            return None
+        finally:
+            records.close()
+        if not spans or spans[-1].witness is None:
+            return None
+        return Witness(partition, spans[-1].end, spans[-1].witness)
+
+    async def _compare(self, witness: Witness) -> bool:
+        """The scanner compares: another bundle may have other messages behind the one that was read."""
+        records = await self._records(witness.partition, witness.position.a, witness.value)
+        try:
+            while not await records.news():
+                pass
+        except ReplacedError:
+            return False
+        except (BoundaryError, HoleError):
+            return True
+        finally:
+            records.close()
+        return True
 
     def commit(self, positions: Mapping[QueryPartition, Position]) -> None:
         """Do nothing: a broker keeps no progress."""

@@ -56,9 +56,19 @@ class HoleError(FastwireError):
 
 
 class Records:
-    """The messages of a partition from ``start`` on, read over the connection to its leader."""
+    """The messages of a partition from ``start`` on, read over the connection to its leader.
 
-    def __init__(self, cluster: RangeCluster, partition: QueryPartition, start: Position, link: Link) -> None:
+    The one before ``start`` is compared with ``witness``, if that is given.
+    """
+
+    def __init__(
+        self,
+        cluster: RangeCluster,
+        partition: QueryPartition,
+        start: Position,
+        link: Link,
+        witness: int | None = None,
+    ) -> None:
         self.link = link
         self._cluster = cluster
         self._topic, self._number = partition.topic, partition.index
@@ -68,7 +78,7 @@ class Records:
         self._request_id: int | None = None  # of the request in flight
         self._answered = False
         cluster.watch(link)
-        cluster.slots.attach(self._index, start, self._session)
+        cluster.slots.attach(self._index, start, self._session, witness)
 
     @property
     def position(self) -> Position:
@@ -79,7 +89,7 @@ class Records:
         """Request messages from the position on unless a request is in flight. Raises LinkLost."""
         if self._request_id is not None:
             return
-        wanted = FetchPartition(self._number, self.position.a, self._fetch_bytes)
+        wanted = FetchPartition(self._number, self._cluster.slots.fetch_sequence(self._index), self._fetch_bytes)
         request = ConsumeRequest(((self._topic, (wanted,)),), client_id=self._cluster.client_id)
         planned = Planned({self._topic.encode(): {self._number: (self._index, self._session)}})
         self._request_id = self.link.fetch(request, planned)

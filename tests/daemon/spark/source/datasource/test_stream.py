@@ -21,7 +21,7 @@ from fastwire_daemon.spark.source.datasource import StreamReader
 from fastwire_daemon.spark.source.offsets import read_offsets
 from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.daemon.spark.source.datasource.playing import rows, stream, through_text
-from tests.support.spark_scene import KafkaScene, Scene, Serve, TankScene, serve
+from tests.support.spark_scene import SCENES, KafkaScene, Scene, Serve, TankScene, serve
 
 YES_NO = ("true", "false")
 # Systems whose partitions have leaders, and what a partition without one is called.
@@ -444,6 +444,49 @@ def test_a_topic_that_is_made_again_without_an_identity(query: Any) -> None:
         # So a table tells the positions of one log from those of the other.
         assert [each.get("inc") for each in lenient.ends] == [None, {"many": "1"}, {"many": "1"}]
         assert ending.go() == []
+
+
+@pytest.mark.parametrize("system", ["pulsar", "tank"])
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+def test_another_cluster_is_told_by_a_record(system: str, planned: bool, strict: bool, query: Any) -> None:
+    """Its log of that name goes on behind what was read; ``planned``: the driver has died before it read a batch."""
+    with serve(SCENES[system](), 10) as scene, serve(SCENES[system]()) as other:
+        other.append(100, 30)
+        one = query(scene, startingOffsets="earliest", failOnDataLoss=str(strict).lower())
+        assert one.go() == list(range(10))
+        scene.append(10, 5)
+        if planned:
+            assert one.plan()
+        one.stop()
+        one.scene = other
+        if strict:
+            with pytest.raises(DataLossError, match=r"has another record at .* names another cluster than before"):
+                _goes_on(one)
+            return
+        one.start()
+        assert one.go() == list(range(100, 130))
+        assert one.ends[-1]["inc"] == {other.topic: "1"}
+
+
+def _goes_on(query: Any) -> None:
+    query.start()
+    query.plan()
+
+
+@pytest.mark.parametrize("system", ["pulsar", "tank"])
+@pytest.mark.parametrize("trimmed", [True, False])
+def test_a_cluster_that_has_the_record_or_has_lost_it_is_the_same(system: str, trimmed: bool, query: Any) -> None:
+    with serve(SCENES[system](), 20) as scene:
+        one = query(scene, startingOffsets="earliest", failOnDataLoss="false")
+        assert one.go() == list(range(20))
+        assert list(one.ends[-1]["wit"]) == [scene.topic]
+        scene.append(20, 10)
+        if trimmed:
+            scene.trim(20)
+        one.stop()
+        one.start()
+        assert one.go() == list(range(20, 30))
 
 
 def test_a_topic_that_is_deleted_before_its_batch_is_read(serving: Serve, query: Any) -> None:
