@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from fastwire.errors import FastwireError
+
 from ..config.rowwise import quoted
 
 if TYPE_CHECKING:
@@ -15,10 +17,24 @@ if TYPE_CHECKING:
 
     from .read import Records
 
-__all__ = ["TopicTable", "copy", "first_rows", "opened", "reading", "table_name", "tables_of", "with_topics"]
+__all__ = [
+    "QueryError",
+    "TopicTable",
+    "copy",
+    "first_rows",
+    "opened",
+    "reading",
+    "table_name",
+    "tables_of",
+    "with_topics",
+]
 
 _CONSTANT = frozenset(("CONSTANT", "FUNCTION", "CAST", "OPERATOR", "TYPE"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class QueryError(FastwireError):
+    """A sound query has failed: for a value of a record, or for lack of memory or disk space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +189,10 @@ def _moment(connection: "duckdb.DuckDBPyConnection", expression: Any) -> datetim
 
 @contextmanager
 def reading(tables: Iterable[tuple[TopicTable, "Records"]]) -> Iterator[None]:
-    """Raise the error of a topic for the one that DuckDB makes of it, and ValueError for what DuckDB refuses."""
+    """Raise the error of a topic for the one that DuckDB makes of it.
+
+    Raises ValueError for a query that is wrong by itself, QueryError for one that fails for a record, memory or disk.
+    """
     import duckdb
 
     try:
@@ -181,7 +200,8 @@ def reading(tables: Iterable[tuple[TopicTable, "Records"]]) -> Iterator[None]:
     except duckdb.Error as exc:
         if failure := next((records.failure for _, records in tables if records.failure), None):
             raise failure from None
-        raise ValueError(str(exc)) from None
+        wrong = isinstance(exc, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException))
+        raise (ValueError if wrong else QueryError)(str(exc)) from None
 
 
 def first_rows(
@@ -197,9 +217,9 @@ def copy(connection: "duckdb.DuckDBPyConnection", sql: str, options: str, target
 
     Parquet keeps bytes.
     """
-    quoted = "'" + target.replace("'", "''") + "'"
+    file = "'" + target.replace("'", "''") + "'"
     text = sql if "parquet" in options else _in_text(connection, sql)
-    connection.execute(f"COPY ({text}) TO {quoted} ({options})").fetchall()
+    connection.execute(f"COPY ({text}) TO {file} ({options})").fetchall()
 
 
 def _in_text(connection: "duckdb.DuckDBPyConnection", sql: str) -> str:

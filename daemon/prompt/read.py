@@ -144,6 +144,10 @@ class Records:
         self.failure: FastwireError | None = None
         """The error that ended the last reading, where it is lost within that of who reads, such as DuckDB."""
 
+    def __repr__(self) -> str:
+        names = ", ".join(self._topics.names) or self._topics.pattern
+        return f"<Records of {names} at {self._connection.url}: to_polars() and others read them>"
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records as they come. Memory is bounded: nothing more is read while nothing is taken.
 

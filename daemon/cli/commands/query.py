@@ -84,6 +84,7 @@ def query(
     from fastwire.systems import row_of
 
     from ...config import ConfigError, parse_connection
+    from ...config.rowwise import quoted
     from ...config.text import parse_size
     from ...prompt.query import copy, first_rows, opened, reading, table_name, tables_of, with_topics
 
@@ -100,7 +101,7 @@ def query(
         raise typer.BadParameter("parquet needs --output", param_hint="--format")
     if form == Output.TABLE and output is not None:
         raise typer.BadParameter("a table is for the terminal", param_hint="--format")
-    sql = sql.strip().rstrip(";") or f'SELECT * FROM "{next(iter(named))}"'
+    sql = sql.strip().rstrip(";") or f"SELECT * FROM {quoted(next(iter(named)))}"
     with argument("--memory"):
         limit = parse_size(memory)
     with argument("SQL"), opened(limit) as engine:

@@ -122,6 +122,12 @@ def test_what_cannot_be(run: Run, kafka: KafkaDevBroker, what: str) -> None:
     assert said in err
 
 
+def test_a_value_that_fails_is_no_mistake_of_the_query(run: Run, kafka: KafkaDevBroker) -> None:
+    code, out, err = run("query", kafka.url, "customers", "SELECT CAST(decode(value) AS INT) FROM customers")
+    assert (code, out) == (1, "")
+    assert "c0" in err and "Usage" not in err
+
+
 def test_a_broker_that_is_not_there(run: Run) -> None:
     code, _, err = run("query", "kafka://127.0.0.1:1", "orders", "SELECT 1 FROM orders")
     assert code == 1

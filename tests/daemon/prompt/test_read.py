@@ -197,6 +197,10 @@ def test_a_line_of_progress(kafka: KafkaDevBroker, capsys: pytest.CaptureFixture
     capsys.readouterr()
 
 
+def test_what_a_notebook_shows(kafka: KafkaDevBroker) -> None:
+    assert repr(fw.read(kafka.url, "t")) == f"<Records of t at {kafka.url}: to_polars() and others read them>"
+
+
 def test_names_at_the_prompt() -> None:
     assert fw.__all__ == ["read", "write"]
     with pytest.raises(AttributeError, match="no attribute 'red'"):
