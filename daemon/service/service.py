@@ -376,7 +376,10 @@ class Service:
         log.warning("the level of the log changes", level=switch_debug())
 
     def _on_reload(self) -> None:
-        if self._config.path is None or self._signals:
+        if self._signals:
+            return
+        if self._config.path is None:
+            log.warning("the configuration is not reloaded: options of the command have changed it for this run")
             return
         if self._reloading is not None and not self._reloading.done():
             self._reload_again = True  # the running reload may have read the file before its latest change

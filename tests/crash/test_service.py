@@ -133,6 +133,37 @@ def test_a_reload_that_cannot_start_leaves_the_pipeline_alone(
     scene.judge()
 
 
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [({"path": "inner"}, "lies within sink.path of pipeline p"), ({}, "is also that of pipeline p")],
+    ids=["a dataset within another", "a group on a topic twice"],
+)
+def test_a_reload_compares_pipelines_before_one_stops(
+    dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery, second: dict[str, str], why: str
+) -> None:
+    scene = dev_scene(kind="static")
+    scene.feed.add(5)
+    config = scene.job.write(tmp_path)
+    if second:
+        other = replace(scene.job, subscription="other", path=scene.job.path / second["path"])
+    else:
+        other = replace(scene.job, path=tmp_path / "other")
+    added = other.text().partition("[pipelines.p.source]")[2].replace("pipelines.p.", "pipelines.q.")
+    with Daemon("run", str(config), log=tmp_path / "log", nursery=nursery) as daemon:
+        daemon.wait_for_rows(FED)
+        changed = scene.job.text().replace('"200ms"', '"100ms"')  # which would have it drained
+        config.write_text(f"{changed}\n[pipelines.q.source]{added}")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("the old one stays in force")
+        assert why in daemon.output
+        assert '"draining"' not in daemon.output
+        scene.feed.add(1)
+        daemon.wait_for_rows(scene.feed.count)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_done()
+    scene.judge()
+
+
 def test_a_failed_pipeline_that_is_removed_is_forgotten(scene: Scene, tmp_path: Path, nursery: Nursery) -> None:
     """Its failure neither keeps the process from being ready, nor is it the exit code."""
     address = tmp_path / "http"
