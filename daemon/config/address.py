@@ -1,6 +1,7 @@
 """Network addresses: URLs of brokers, and the address of the HTTP server."""
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from fastwire.address import format_host, parse_host
 from fastwire.grammar import BrokerUrl
@@ -8,7 +9,7 @@ from fastwire.systems import grammar_of, grammar_without_tls, grammars
 
 from .text import nearest
 
-__all__ = ["HttpAddress", "host_of", "parse_http_address", "parse_url"]
+__all__ = ["HttpAddress", "host_of", "is_loopback", "parse_http_address", "parse_url"]
 
 _SCHEMES = [scheme for grammar in grammars() for scheme in grammar.schemes]
 
@@ -75,3 +76,13 @@ def host_of(text: str) -> str:
     if text.startswith("["):
         return text[1:].partition("]")[0]
     return text.partition(":")[0]
+
+
+def is_loopback(name: str) -> bool:
+    """Return True for a host that is this machine itself, by its name or address."""
+    if name.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -20,6 +20,13 @@ class Secured(Connection):
     auth: AuthConfig = AuthConfig.model_construct()
     tls: TlsConfig = TlsConfig.model_construct()
 
+    @property
+    def sends(self) -> str:
+        """The secret that a login sends as it is, as a noun; "" if it sends none. TLS is what keeps it secret."""
+        if self.auth.user is not None:
+            return "the password"
+        return "the token" if self.auth.given else ""
+
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report credentials that conflict or are incomplete, and keys of TLS that have no effect."""

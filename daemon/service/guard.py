@@ -3,11 +3,10 @@
 import asyncio
 import resource
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import cast
 
 from ..config import HttpAddress
-from ..config.address import host_of
+from ..config.address import host_of, is_loopback
 
 __all__ = ["Guard", "is_ours", "most_connections"]
 
@@ -31,19 +30,10 @@ def is_ours(address: HttpAddress, host: str | None) -> bool:
 
     A page of that site, open in a browser on this machine, can have its name resolved to 127.0.0.1 to read answers.
     """
-    if host is None or address.path or not _is_loopback(address.host):
+    if host is None or address.path or not is_loopback(address.host):
         return True
     name = host_of(host)
-    return name.lower() == address.host.lower() or _is_loopback(name)
-
-
-def _is_loopback(name: str) -> bool:
-    if name.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return name.lower() == address.host.lower() or is_loopback(name)
 
 
 class Guard:

@@ -22,6 +22,7 @@ from fastwire.errors import FastwireError
 from fastwire.wire.pool import Pool
 
 from ..config import Config, PipelineConfig, load_config
+from ..config.cleartext import of_pipeline
 from ..pipeline.failure import PipelineFailed
 from ..pipeline.pipeline import Pipeline
 from ..pipeline.roll import RollPolicy
@@ -284,6 +285,8 @@ class Service:
         return build_sink(config, memory=memory, topics=topic_schemas(config))
 
     def _start(self, name: str, config: PipelineConfig, sink: "Sink | Places") -> None:
+        for why in of_pipeline(config):
+            log.warning(why, pipeline=name)
         metrics = self._metrics.pipeline(name)
         columns: frozenset[str] | None = getattr(
             sink if config.sink.by_topic else logged(cast(Sink, sink)), "needed_columns", None

@@ -21,6 +21,7 @@ from ...config import (
     SparkOutput,
     TlsConfig,
 )
+from ...config.cleartext import of_job, of_pipeline
 from ...config.store import StoreUrl
 from ...net.auth import AuthError, credentials
 from ...net.tls import client_context
@@ -106,6 +107,7 @@ def static_checks(config: Config) -> list[CheckResult]:
     for name, pipeline in config.pipelines.items():
         results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
         results += _connection(name, pipeline.source)
+        results += [CheckResult(name, "tls", True, f"none: {why}") for why in of_pipeline(pipeline)]
         if pipeline.sink.connection is not None:
             results += _connection(name, pipeline.sink.connection)
         results += _short_folders(name, pipeline)
@@ -120,6 +122,7 @@ def static_checks(config: Config) -> list[CheckResult]:
             results += _table_of_database(name, pipeline)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
+        results += [CheckResult(f"spark.{name}", "tls", True, f"none: {why}") for why in of_job(job)]
         if isinstance(job.output.path, Path):
             results += _dataset(f"spark.{name}", job.output.path, None)
     return results

@@ -1,4 +1,4 @@
-"""What shows that a log is still the one that a query has read, where a topic has no id: a record of it, by a checksum.
+"""The identity of a log without an id of its topic, for a query that has read it: one record of it, by a checksum.
 
 A driver looks again when it has begun, and before that at the batch that it plans again. Brokers have only to be asked
 for single records, of a few topics at a time: those of another cluster are told by any of them.

@@ -48,6 +48,11 @@ class KafkaConnection(Secured):
     rack: Text | None = None
     """Rack of this machine, as in broker.rack: replicas in this rack are read from."""
 
+    @property
+    def sends(self) -> str:
+        """See ``Secured``: SCRAM proves that the client knows the password."""
+        return "" if self.auth.user is not None and self.auth.mechanism != "PLAIN" else super().sends
+
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report SASL extensions that are invalid, or given without a token."""

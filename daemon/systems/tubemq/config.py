@@ -56,6 +56,11 @@ class TubeMQConnection(Secured):
 
     unranged = NO_SPARK
 
+    @property
+    def sends(self) -> str:
+        """See ``Secured``: requests are signed, by the password."""
+        return ""
+
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report what the protocol does not have."""
