@@ -10,7 +10,7 @@ from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 from ..systems.source import LogStopped, Source
 
-__all__ = ["Impairments"]
+__all__ = ["Impairments", "unreachable"]
 
 TELL_AGAIN_S = 600.0
 UNREADABLE_S = 30.0  # leaders move often: a partition that cannot be read for a shorter time is no impairment
@@ -18,6 +18,12 @@ MOST_NAMED = 5  # partitions in a log line
 MOST_SHOWN = 100  # partitions in the status
 
 log = get_logger("pipeline")
+
+
+def unreachable(source: Source | None) -> Iterator[str]:
+    """Yield the sentence that no broker of a running ``source`` is reachable, if so."""
+    if source is not None and source.unreachable_since is not None:
+        yield f"no broker is reachable: {source.unreachable_because or 'none has answered yet'}"
 
 
 class Impairments:
@@ -120,8 +126,7 @@ class Impairments:
 
     def sentences(self, source: Source | None, waits_for: str | None, unpublished: str) -> Iterator[str]:
         """Yield what does not land, for people: of a running ``source``, and of a sink, with what it waits for."""
-        if source is not None and source.unreachable_since is not None:
-            yield f"no broker is reachable: {source.unreachable_because or 'none has answered yet'}"
+        yield from unreachable(source)
         if stopped := len(self.stopped):
             yield f"{stopped} of {self._count} partitions {'is' if stopped == 1 else 'are'} stopped"
         if unreadable := len(self._unreadable):

@@ -472,23 +472,24 @@ class Pipeline:
         """Open the sink, with retries for errors that may pass."""
         while True:
             try:
-                self.coverage = await self._sink.run(self._sink.sink.open)
+                return await self._open_once()
             except (SinkFailedError, Superseded, OSError) as exc:
                 if self._draining or self._sink_failures.ends(exc):
                     raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
                 await self._sink_failures.wait(self._sink_failures.unopened(exc), exc)
-                continue
-            self._sink_open = True
-            sink = self._sink.logged
-            if sink is not None:
-                self._existed = sink.exists
-                if self._cluster not in (None, sink.cluster):
-                    raise PipelineFailed(
-                        f"the dataset was created meanwhile for cluster {sink.cluster!r}, this pipeline uses"
-                        f" {self._cluster!r}; restart it to use the dataset's name"
-                    )
-                self._cluster = sink.cluster
-            return
+
+    async def _open_once(self) -> None:
+        self.coverage = await self._sink.run(self._sink.sink.open)
+        self._sink_open = True
+        sink = self._sink.logged
+        if sink is not None:
+            self._existed = sink.exists
+            if self._cluster not in (None, sink.cluster):
+                raise PipelineFailed(
+                    f"the dataset was created meanwhile for cluster {sink.cluster!r}, this pipeline uses"
+                    f" {self._cluster!r}; restart it to use the dataset's name"
+                )
+            self._cluster = sink.cluster
 
     async def _recover(self, exc: Superseded | SinkFailedError | Diverged) -> None:
         """Drop the void roll, open the sink again to read what has landed, and let the broker send the rest again."""

@@ -19,7 +19,18 @@ __all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 STALLING_SETTINGS = ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription")
 
-DATASET_STATES = ("idle", "starting", "running", "resting", "slow", "draining", "ended", "stopped", "failed")
+DATASET_STATES = (
+    "idle",
+    "starting",
+    "running",
+    "resting",
+    "slow",
+    "degraded",
+    "draining",
+    "ended",
+    "stopped",
+    "failed",
+)
 PipelineState = Literal["starting", "running", "paused", "draining", "ended", "failed"]
 ReconnectReason = Literal["unreachable", "lost", "closed_by_broker", "silent", "protocol_error", "refused", "other"]
 

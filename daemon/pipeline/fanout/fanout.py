@@ -26,6 +26,7 @@ from ...systems.source import Assignment, LogStopped, ShareableSource, Source, S
 from ..failure import PipelineFailed, failure_of
 from ..figures import PipelineFigures
 from ..freshness import Freshness
+from ..impairments import unreachable
 from ..roll import RollPolicy
 from ..stages import stage_figures
 from ..until_end import watch_bounds, watch_end
@@ -222,7 +223,8 @@ class FanOut:
     @property
     def impairments(self) -> list[str]:
         """Sentences about what does not land, although the pipeline runs."""
-        return self._landings.impairments()
+        source = None if self.state in ("failed", "ended") else self._made_source
+        return [*unreachable(source), *self._landings.impairments()]
 
     @property
     def parts(self) -> Landings:

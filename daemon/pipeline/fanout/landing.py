@@ -9,6 +9,7 @@ from fastwire.position import Log, Position
 
 from ...net.backoff import Backoff
 from ...runtime.budget import Level
+from ...runtime.errors import SinkFailedError
 from ...runtime.health import Health, StopReason
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics, PipelineState
@@ -32,6 +33,7 @@ class LandingPipeline(Pipeline):
     _say = staticmethod(log.debug)  # thousands of datasets commit once a minute
     _whole = False
     _may_rest = False
+    _at_rest = False
 
     def give_back(self, reason: str) -> None:
         """Drop the chunks that the sink has not taken, and commit the roll: their logs will be assigned again."""
@@ -51,18 +53,45 @@ class LandingPipeline(Pipeline):
         if not self._sink_open:
             if not self._pending():
                 return
-            await self._open()
-            self._source.landed(self.coverage)
+            await self._open_again()
         await super()._step()
         if self._may_rest and not self._pending() and self._roll.empty and not self._draining:
             self._sink_open = False
+            self._at_rest = True
             await self._sink.run(self._sink.sink.close)
         self._may_rest = False
+
+    async def _open_again(self) -> None:
+        """Open the sink that was closed to rest. Raises SinkFailedError, Superseded.
+
+        A failure is one of an open sink: what has arrived for it is dropped and its logs are given up until it opens,
+        or their records would fill the memory of all datasets.
+        """
+        self._at_rest = False
+        try:
+            await self._open_once()
+        except OSError as exc:
+            raise SinkFailedError(str(exc)) from exc
+        self._source.landed(self.coverage)
+
+    async def _save_what_can_be(self) -> None:
+        if self._sink_open:
+            await super()._save_what_can_be()
 
     @property
     def is_open(self) -> bool:
         """True while the sink is open."""
         return self._sink_open
+
+    @property
+    def at_rest(self) -> bool:
+        """True while the sink is closed because there is nothing to do."""
+        return self._at_rest
+
+    @property
+    def impairments(self) -> list[str]:
+        """As those of a pipeline, without what is of the source that all datasets share."""
+        return list(self.parts.sentences(None, self.waits_for, self._sink.unpublished))
 
     @property
     def began_at(self) -> float | None:
@@ -161,12 +190,14 @@ class Landing:
 
     @property
     def state(self) -> str:
-        """The state in a word: that of its pipeline, resting, slow or stopped."""
+        """The state in a word: that of its pipeline, degraded, resting, slow or stopped."""
         if self.pipeline is None:
             return "stopped" if self.error else "idle"
         if self.slow:
             return "slow"
-        return "resting" if self.pipeline.state == "running" and not self.pipeline.is_open else self.pipeline.state
+        if self.pipeline.at_rest and not self.pipeline.parts.any:
+            return "resting"
+        return "degraded" if self.pipeline.impairments else self.pipeline.state
 
     def failed(self, error: BaseException, *, again: bool) -> None:
         """Note that the dataset is stopped because of ``error``, and try ``again`` after a pause."""

@@ -29,7 +29,7 @@ class Landings(dict[str, Landing]):
 
     def busy(self) -> list[Running]:
         """Return those of the running datasets that may have something to tell: most rest."""
-        return [each for each in self.running() if each.pipeline.is_open or each.pipeline.parts.any]
+        return [each for each in self.running() if not each.pipeline.at_rest or each.pipeline.parts.any]
 
     def halted(self) -> list[Landing]:
         """Return the datasets that are stopped."""
@@ -64,10 +64,10 @@ class Landings(dict[str, Landing]):
             oldest.pipeline.commit_soon("many datasets")
 
     def common(self, why: Callable[[LandingPipeline], str | None]) -> str | None:
-        """Return the first reason if there is one for each dataset that is open, else None."""
+        """Return the first reason if there is one for each dataset that does not rest, else None."""
         first = None
-        for landing in self.busy():
-            if landing.pipeline.is_open:
+        for landing in self.running():
+            if not landing.pipeline.at_rest:
                 found = why(landing.pipeline)
                 if found is None:
                     return None
