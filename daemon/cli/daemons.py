@@ -17,6 +17,7 @@ __all__ = [
     "Fact",
     "address_of",
     "daemon_facts",
+    "dataset_facts",
     "look_at",
     "number_of",
     "pipeline_facts",
@@ -49,6 +50,12 @@ PLACES = {
     "recreated": "recreated_partitions",
 }
 """The tables of a pipeline's status with a reason for each partition, by a word for what has happened to it."""
+
+
+UNSOUND = ("stopped", "failed", "slow", "degraded")
+"""The states of datasets that do not land all of their records, the worst first."""
+
+MOST_DATASETS = 20  # lines about datasets of one pipeline
 
 
 class Fact(NamedTuple):
@@ -119,6 +126,7 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
     for label, name in PLACES.items():
         for partition, why in table_of(pipeline, name).items():
             yield Fact(label, f"{partition}: {why}", "" if label == "recreated" else "bad")
+    yield from dataset_facts(pipeline)
     yield Fact(
         "rate",
         f"{number_of(pipeline, 'rows_per_s'):,.0f} rows/s, {format_bytes(int(number_of(pipeline, 'bytes_per_s')))}/s",
@@ -145,6 +153,32 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
     if limit := stages.get("limit"):
         helps = f"; what helps: {stages['setting']}" if stages.get("setting") else ""
         yield Fact("limited by", f"{limit}{helps}")
+
+
+def dataset_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
+    """Yield the lines about the datasets of a pipeline with one for each topic: their number by state, and the worst.
+
+    The others have no lines: there may be thousands.
+    """
+    states = table_of(pipeline, "dataset_states")
+    if not states:
+        return
+    named = [state for state in (*UNSOUND, *sorted({*states} - {*UNSOUND})) if _count(states, state)]
+    told = ", ".join(f"{_count(states, state):,} {state}" for state in named)
+    yield Fact("datasets", told, "bad" if named[:1] and named[0] in UNSOUND else "")
+    datasets = table_of(pipeline, "datasets")
+    worst = sorted(
+        (UNSOUND.index(state), topic, state)
+        for topic in datasets
+        if (state := str(table_of(datasets, topic).get("state"))) in UNSOUND
+    )
+    for _, topic, state in worst[:MOST_DATASETS]:
+        dataset = table_of(datasets, topic)
+        why = [str(dataset["error"])] if dataset.get("error") else texts_of(dataset, "degraded")
+        again = f"; retried in {number_of(dataset, 'retry_in_s'):,.0f} s" if dataset.get("retry_in_s") else ""
+        yield Fact(state, f"{topic}: {'; '.join(why) or 'its commits take long'}{again}", "bad")
+    if len(worst) > MOST_DATASETS:
+        yield Fact("", f"and {len(worst) - MOST_DATASETS:,} more datasets: status --json has all of them", "bad")
 
 
 def _source_facts(source: Mapping[str, Any]) -> Iterator[Fact]:

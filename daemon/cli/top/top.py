@@ -14,7 +14,7 @@ from ...config import HttpAddress
 from ...runtime.health import Health
 from ...runtime.terminal import printable
 from ...service.progress import format_bytes
-from ..daemons import PLACES, Daemon, look_at, number_of, table_of, texts_of
+from ..daemons import PLACES, Daemon, dataset_facts, look_at, number_of, table_of, texts_of
 
 __all__ = ["screen", "watch"]
 
@@ -106,6 +106,9 @@ def _troubles(pipeline: Mapping[str, Any]) -> Iterator[str]:
     if pipeline.get("error"):
         yield str(pipeline["error"])
     yield from texts_of(pipeline, "degraded")
+    for fact in dataset_facts(pipeline):
+        if fact.style:
+            yield f"{fact.label} {fact.text}".strip()
     for word, name in PLACES.items():
         for log, why in table_of(pipeline, name).items():
             yield f"{log} {word}: {why}"

@@ -122,6 +122,25 @@ def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     assert run("status", told.address, "--quiet") == (4, "", "")
 
 
+def test_of_a_thousand_datasets_those_that_do_not_land_are_told(run: Run, told: ServedDaemon) -> None:
+    datasets: dict[str, Any] = {f"t{number}": {"state": "resting"} for number in range(1000)}
+    for number in range(30):
+        datasets[f"t{number}"] = {"state": "degraded", "degraded": ["the sink waits: disk full"]}
+    datasets["u"] = {"state": "stopped", "error": "of another\x1b[2J cluster", "retry_in_s": None}
+    told.said["pipelines"]["orders"] |= {
+        "dataset_states": {"resting": 970, "degraded": 30, "stopped": 1},
+        "datasets": datasets,
+    }
+    lines = [" ".join(line.split()) for line in run("status", told.address)[1].splitlines()]
+    at = lines.index("datasets 1 stopped, 30 degraded, 970 resting")
+    assert lines[at + 1 : at + 3] == [
+        "stopped u: of another\\x1b[2J cluster",
+        "degraded t0: the sink waits: disk full",
+    ]
+    assert lines[at + 21] == "and 11 more datasets: status --json has all of them"
+    assert len(lines) < 40
+
+
 def test_a_degraded_daemon_is_told_from_a_healthy_one(run: Run, told: ServedDaemon) -> None:
     told.said["health"] = told.said["pipelines"]["orders"]["health"] = "degraded"
     told.said["pipelines"]["orders"]["degraded"] = ["1 of 3 partitions is stopped"]

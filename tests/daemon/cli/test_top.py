@@ -60,6 +60,16 @@ def test_troubles_have_lines() -> None:
     assert "  orders: orders 0 stopped: refused" in text
 
 
+def test_datasets_that_do_not_land_have_lines() -> None:
+    datasets: dict[str, Any] = {f"t{number}": {"state": "resting"} for number in range(1000)}
+    datasets["t7"] = {"state": "stopped", "error": "of another cluster", "retry_in_s": 4.6}
+    text = lines(told(dataset_states={"resting": 999, "stopped": 1}, datasets=datasets))
+    assert "  orders: datasets 1 stopped, 999 resting" in text
+    assert "  orders: stopped t7: of another cluster; retried in 5 s" in text
+    assert len(text) < 20
+    assert not any("datasets" in line for line in lines(told(dataset_states={"resting": 1000}, datasets=datasets)))
+
+
 def test_a_degraded_pipeline_is_not_just_running() -> None:
     assert lines(told(health="degraded"))[2].split()[:2] == ["orders", "degraded"]
 

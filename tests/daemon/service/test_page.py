@@ -167,6 +167,33 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
 
 
 @needs_browser
+async def test_it_searches_thousands_of_datasets_and_shows_the_unsound_first(
+    browser: Browser, provider: FakeDaemon
+) -> None:
+    datasets: dict[str, Any] = {
+        f"t{number}": {"state": "resting", "rows_committed": number, "commits": 1} for number in range(1000)
+    }
+    datasets["t7"] |= {"state": "degraded", "degraded": ["its disk is full"]}
+    datasets[HOSTILE] = {"state": "stopped", "error": "of another cluster", "dead_letters": 2}
+    states = {"resting": 999, "degraded": 1, "stopped": 1}
+    provider.said["pipelines"]["orders"] |= {"datasets": datasets, "dataset_states": states}
+    await browser.until("document.body.textContent.includes('1 stopped, 1 degraded, 999 resting')")
+    await browser.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    text = await browser.run(TEXT)
+    assert f"{HOSTILE} stopped 0 0 2 of another cluster t7 degraded 7 1 0 its disk is full t999 resting 999 1 0" in text
+    assert "And 901 more." in text and "t500 " not in text
+    await browser.run(
+        "(() => { const field = document.querySelector('input[type=search]'); field.value = 'T50';"
+        " field.dispatchEvent(new Event('input')); })()"
+    )
+    text = await browser.run(TEXT)
+    assert "t509 resting" in text and "t50 resting" in text and "t7 " not in text
+    await browser.resize(320, 800)
+    assert await browser.run("document.scrollingElement.scrollWidth") <= 320, "the page must not scroll sideways"
+    assert await browser.run(FAINT_TEXTS) == []
+
+
+@needs_browser
 async def test_it_is_live_and_can_be_paused(browser: Browser, provider: FakeDaemon) -> None:
     await browser.run("window.kept = document.querySelector('#pipelines h2')")
     provider.said["health"] = "not ready"
