@@ -179,9 +179,11 @@ class DatasetSink:
 
     @property
     def needed_columns(self) -> frozenset[str]:
-        """The columns that chunks must have: those of the files, and those that determine the folder."""
+        """The columns that chunks must have: those of the files, those that determine the folder, and the time of the
+        records, for the lag.
+        """
         if self._decoder is not None:
-            return self._decoder.needed
+            return self._decoder.needed | {"timestamp"}
         return frozenset(self._options.columns) | (frozenset({"timestamp"}) if self._of_records else frozenset())
 
     @property

@@ -1,7 +1,7 @@
 """Runs the command line with an accident built in: ``child.py SCRIPT arguments…``.
 
 SCRIPT is JSON: ``{"at": step, "nth": 2, "do": "kill"}`` acts when a writer of a dataset, a commit to a database,
-or a replay of dead letters reaches ``step`` for the nth time (default: the first). ``do`` is
+an erasure or a replay of dead letters reaches ``step`` for the nth time (default: the first). ``do`` is
 
 * ``kill``: SIGKILL to the own process; ``stop``: SIGSTOP;
 * ``fail``: let the step fail with EIO, once;
@@ -24,6 +24,7 @@ from typing import Any
 from fastwire_daemon.cli.app import main
 from fastwire_daemon.cli.dead import replay
 from fastwire_daemon.dataset.deadletters.replay import Replay
+from fastwire_daemon.dataset.erasure import erasure
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.sinks import registry
 
@@ -87,6 +88,12 @@ def install(script: dict[str, Any]) -> None:
         self._reached = reached
 
     DatasetWriter.__init__ = wrapped  # type: ignore[method-assign]
+    erase = erasure.erase
+
+    def erased(*args: Any, **options: Any) -> erasure.Erasure:
+        return erase(*args, **options, reached=accident.reached)
+
+    erasure.erase = erased
     enter = Replay.__enter__
 
     def entered(self: Replay) -> Replay:

@@ -104,8 +104,8 @@ class PostgresSink:
 
     @property
     def needed_columns(self) -> frozenset[str]:
-        """The columns that chunks must have."""
-        return self._decoder.needed
+        """The columns that chunks must have; the time of the records is for the lag."""
+        return self._decoder.needed | {"timestamp"}
 
     @property
     def staged_bytes(self) -> int:

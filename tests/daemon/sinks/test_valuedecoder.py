@@ -94,7 +94,7 @@ def dead_letters(path: Path) -> list[dict[str, Any]]:
 
 def test_fields_land_as_columns_and_bad_values_as_letters_of_the_same_commit(opened: Opened, tmp_path: Path) -> None:
     sink = opened()
-    assert sink.needed_columns == {"value", "offset", "ledger"}
+    assert sink.needed_columns == {"value", "offset", "ledger", "timestamp"}
     feed = Feed(partitions=2, rows=12)  # the last two rows of each entry have six bytes
     sink.write(feed.chunk(4))
     assert sink.decoded == (0, 0, 0, 0)  # nothing is committed yet
