@@ -3,17 +3,20 @@
 Records are read as Arrow columns. The client is a thin layer over ``systems.base.System`` and depends on no system.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
 
-from .config import Connection, TopicChoice, parse_connection
+from fastwire.systems import row_of
+
+from .config import Connection, TopicChoice, parse_connection, parse_size, parse_source
 from .systems.base import TopicReader
-from .systems.registry import reading, system_named
+from .systems.consuming.consumer import Consumer, Delivery
+from .systems.registry import consuming, reading, system_named
 from .systems.writer import Put, WriteOptions, Writer
 
-__all__ = ["Client", "Put", "TopicReader", "WriteOptions", "Writer", "connect"]
+__all__ = ["Client", "Consumer", "Delivery", "Put", "TopicReader", "WriteOptions", "Writer", "connect"]
 
 TOGETHER = WriteOptions(batch=1000)
 
@@ -25,15 +28,16 @@ def connect(url: str, **keys: Any) -> "Client":
     ``tls={"ca": "ca.pem"}``. Connections are opened on demand. Raises ConfigError for an invalid URL, and for a key
     that the system does not have.
     """
-    return Client(parse_connection({"url": url} | keys))
+    return Client({"url": url} | keys)
 
 
 class Client:
     """A client of one cluster. It holds no connection: each reader and writer has its own, which end with its block."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._system = system_named(connection.system)
+    def __init__(self, keys: Mapping[str, Any]) -> None:
+        self._keys = keys
+        self._connection: Connection = parse_connection(keys)
+        self._system = system_named(self._connection.system)
 
     @property
     def system(self) -> str:
@@ -61,6 +65,39 @@ class Client:
             raise ValueError("a reader takes either topics or a pattern")
         choice = TopicChoice(tuple(map(grammar.topic, names)), None if pattern is None else grammar.pattern(pattern))
         return reading(self._connection, choice, self._system.start_of(start, choice))
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] = (),
+        group: str = "",
+        *,
+        start: str | datetime | Mapping[str, Any] = "earliest",
+        pattern: str | None = None,
+        columns: Iterable[str] | None = None,
+        memory: int | str = "1GiB",
+        **keys: Any,
+    ) -> AbstractAsyncContextManager[Consumer]:
+        """Return what opens a consumer of ``topics``, or of all that match ``pattern``, as a member of ``group``.
+
+        Iterate over the consumer for chunks; ``await chunk.ack_to()`` acknowledges a chunk and all before it. The
+        brokers keep the progress of the group, and ``start`` is for partitions that have none: earliest, latest, a
+        time, or a table of positions as in a configuration file. ``columns`` are those to build, by default all.
+        ``memory`` bounds the bytes of all chunks, those that the program holds among them. ``keys`` are more keys of a
+        source in a configuration file, such as ``group_instance_id``.
+
+        Raises ConfigError, ValueError for columns that the system does not have; the block and the iteration raise
+        FastwireError where the brokers refuse.
+        """
+        if isinstance(start, datetime):
+            start = start.isoformat()
+        names = [topics] if isinstance(topics, str) else list(topics)
+        chosen = ({"topics": names} if names else {}) | ({} if pattern is None else {"topics_pattern": pattern})
+        source = parse_source({**self._keys, **chosen, "group": group, "start": start, **keys})
+        wanted = None if columns is None else frozenset(columns)
+        known = row_of(self.system).names
+        if wanted is not None and (strange := sorted(wanted.difference(known))):
+            raise ValueError(f'"{strange[0]}" is not a column: known are {", ".join(known)}')
+        return consuming(source, parse_size(memory), wanted)
 
     def produce(self, topic: str, options: WriteOptions = TOGETHER) -> AbstractAsyncContextManager[Writer]:
         """Return what opens ``topic`` for writing: ``await writer.write(Put(b"value"))``.

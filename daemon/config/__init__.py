@@ -11,7 +11,7 @@ from .end import End, parse_end
 from .fields import Start, check_issuer_url, parse_start
 from .machine import available_memory, cores
 from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig
-from .parser import load_config, parse_config, parse_connection
+from .parser import load_config, parse_config, parse_connection, parse_source
 from .problem import ConfigError, Problem
 from .schema import json_schema
 from .secured import Secured
@@ -59,6 +59,7 @@ __all__ = [
     "parse_duration",
     "parse_end",
     "parse_size",
+    "parse_source",
     "parse_start",
     "parse_url",
 ]

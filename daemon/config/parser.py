@@ -41,11 +41,14 @@ from .table import Table, table_in
 from .text import Interpolation, KeyPath, either, every, format_size, interpolate, key_lines, kind, nearest, parse_size
 from .topicplaces import check_topic_places
 
-__all__ = ["load_config", "parse_config", "parse_connection"]
+__all__ = ["load_config", "parse_config", "parse_connection", "parse_source"]
 
 
 Change = Callable[[dict[str, Any]], None]
 """Changes the tables of a file before they are validated."""
+
+
+C = TypeVar("C", bound=Connection)
 
 
 def load_config(
@@ -89,11 +92,21 @@ def parse_connection(keys: Mapping[str, Any]) -> Connection:
 
     Raises ConfigError, whose problems have the key but no line.
     """
+    return _keyed(lambda: _Parser("", {}, Interpolation(dict(keys))).connection())
+
+
+def _keyed(parse: Callable[[], C]) -> C:
+    """Return what ``parse`` does; its problems have no line."""
     try:
-        return _Parser("", {}, Interpolation(dict(keys))).connection()
+        return parse()
     except ConfigError as exc:
         found = [Problem("", key, message) for _, key, message in exc.problems]
     raise ConfigError(found)
+
+
+def parse_source(keys: Mapping[str, Any]) -> SourceConfig:
+    """Validate the keys of a source that a program gives. Raises ConfigError as ``parse_connection``."""
+    return _keyed(lambda: _Parser("", {}, Interpolation(dict(keys))).source())
 
 
 # -- from a tree to models -------------------------------------------------------------------------------------------
@@ -208,6 +221,15 @@ class _Parser:
         assert found is not None
         return found
 
+    def source(self) -> SourceConfig:
+        """Return the source that is the whole tree."""
+        model = self._root = model_for(self._tree, source_model)
+        self._check_source((), self._tree, self._tree, source_model)
+        found = self._validated(model)
+        self._refuse()
+        assert found is not None
+        return found
+
     def _refuse(self) -> None:
         if self._found:
             raise ConfigError([problem for _, problem in sorted(self._found, key=lambda found: found[0])])
@@ -286,7 +308,7 @@ class _Parser:
             self._problem(
                 (*path, "topics"), f'is required: the names of the topics, such as ["{example}"], or topics_pattern'
             )
-        if source and "start" not in source and path[0] != "spark":
+        if source and "start" not in source and path[:1] != ("spark",):
             self._problem((*path, "start"), f"is required, because it has no safe default: {start_choices(grammar)}")
         if "topics" in source and "topics_pattern" in source:
             self._problem((*path, "topics_pattern"), "topics is given too: use one of them")

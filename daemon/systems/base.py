@@ -60,12 +60,20 @@ class TopicReader(Protocol):
 class LimitedSource(Source, Protocol):
     """A source whose number of rows can be limited."""
 
+    follows_group: bool
+    """To be set before ``start``: ``Assignment.cursor`` says where the group stands also if Coverage knows the log.
+
+    For a Coverage that the other members of the group do not share.
+    """
+    goes_back: bool
+    """True if records that were confirmed come again when Coverage ends before them."""
+
     @property
     def slots(self) -> LogTable:
         """The table of the logs that are read, which has the limit."""
 
 
-MakeSource = Callable[[SourceEvents, Pool, PipelineMetrics, frozenset[str] | None, str], LimitedSource]
+MakeSource = Callable[[SourceEvents, Pool, PipelineMetrics | None, frozenset[str] | None, str], LimitedSource]
 """Makes a source from its events, the pool of buffers, metrics, the columns to build and the name of the cluster."""
 
 

@@ -9,12 +9,14 @@ from fastwire.wire.pool import Pool
 
 from ..config import Connection, PipelineConfig, SourceConfig, Start, TopicChoice
 from ..net.schemaregistry import TopicSchemas
+from ..runtime.budget import Budget
 from ..runtime.metrics import PipelineMetrics
-from .base import System, TopicReader
+from .base import LimitedSource, System, TopicReader
+from .consuming.consumer import Consumer
 from .recall import Recall
 from .source import Source, SourceEvents
 
-__all__ = ["reading", "recall_of", "source_factory", "system_named", "topic_schemas"]
+__all__ = ["consuming", "reading", "recall_of", "source_factory", "system_named", "topic_schemas"]
 
 READ_MEMORY = 1 << 30  # bytes; the largest value is an eighth of it, and most of it is never touched
 
@@ -70,6 +72,29 @@ def reading(connection: Connection, topics: TopicChoice, start: Start) -> Abstra
 def recall_of(connection: Connection, topic: str) -> Recall | None:
     """Return what finds records of ``topic`` again; None if its system cannot. Raises ConfigError as above."""
     return system_named(connection.system).recall(connection, topic, Pool(READ_MEMORY))
+
+
+def consuming(
+    source: SourceConfig, memory: int, columns: frozenset[str] | None = None
+) -> AbstractAsyncContextManager[Consumer]:
+    """Return what opens a consumer with ``memory`` bytes, and closes it at the end of its block.
+
+    ``columns`` are the columns to build, None for all. Raises ConfigError for a file that cannot be used; entering
+    raises FastwireError as ``Consumer.open`` does.
+    """
+    make_source = system_named(source.system).make_source(source)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Consumer]:
+        pool = Pool(memory)
+
+        def make(events: SourceEvents) -> LimitedSource:
+            return make_source(events, pool, None, columns, source.cluster_name)
+
+        async with Consumer(make, Budget(pool)) as consumer:
+            yield consumer
+
+    return opened()
 
 
 @asynccontextmanager

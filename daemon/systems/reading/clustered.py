@@ -58,6 +58,11 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     cluster: C
     _stats: Lag
 
+    follows_group = False
+    """See ``LimitedSource.follows_group``; systems whose assignments have a cursor anyway need no request for it."""
+    goes_back = True
+    """See ``LimitedSource.goes_back``."""
+
     def __init__(self, events: SourceEvents, metrics: PipelineMetrics | None) -> None:
         self.events = events
         self.logs: list[Log] = []

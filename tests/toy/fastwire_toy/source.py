@@ -42,6 +42,8 @@ class ToySource:
     cluster_id = ""
     unreachable_because = ""
     standing_by = False
+    follows_group = False
+    goes_back = True
     backlog = None
 
     def __init__(

@@ -55,6 +55,7 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
     ) -> None:
         super().__init__(cluster, settings.start, freshness, known, offers, tasks, refusals, patient=patient)
         self.coverage = Coverage()  # as the source knows it
+        self.follows_group = False  # see ``LimitedSource.follows_group``
         self._read_committed = settings.limits.read_committed
         self._committed: Mapping[tuple[str, int], tuple[int, int]] = {}  # of the partitions that are being offered
 
@@ -75,8 +76,9 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
         return failed
 
     async def _answered(self, partitions: Collection[Partition]) -> Mapping[Partition, FastwireError]:
-        # The dataset has the last word on what it knows, so nothing has to wait for the group's offsets.
-        new = [one for one in partitions if one in self._ours and self.coverage.start(one.log) is None]
+        # A dataset has the last word on what it knows, so nothing has to wait for the group's offsets.
+        asked = [one for one in partitions if self.follows_group or self.coverage.start(one.log) is None]
+        new = [one for one in asked if one in self._ours]
         self._offer_at(set(partitions) - set(new), {})
         if new:
             try:

@@ -103,6 +103,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         return [one for one in partitions if one.place not in committed]
 
     def _begin(self) -> None:
+        self._lookup.follows_group = self.follows_group
         self._tasks.run(self._group.run(), f"group {self.settings.group}")
 
     def _granted(self, partitions: Sequence[Partition]) -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.columns.chunk import Chunk
 from fastwire.position import Position, Span
 from fastwire.pulsar.columns import batch_index, elements
 from fastwire.pulsar.protocol.message_id import MessageId
+
+from ...consuming.received import ReceivedChunk
 
 __all__ = ["Delivery", "Element", "Rows", "Run", "elements_of", "ranges"]
 
@@ -31,58 +33,24 @@ class Receiver(Protocol):
         """See ``Delivery.retry``."""
 
 
-class Delivery:
+class Delivery(ReceivedChunk):
     """A received chunk whose rows can be acknowledged, rejected or retried.
-
-    It has the Arrow C data interface (``pyarrow.record_batch(delivery)``) without a copy; the memory lives as long as
-    the delivery or any Arrow object made from it, also after its consumer is closed. Its records come from any of the
-    subscription's partitions, in the broker's order within each. ``dead_letters`` are entries that cannot be decoded;
-    acknowledging the whole chunk acknowledges them, too.
 
     Rows are given as a number, a slice, or several numbers. The rows of one batch are one entry for the broker: it
     redelivers the whole entry, but rows that were acknowledged are not delivered again. A row that its producer sent
     in chunks is several entries, which are acknowledged, rejected and sought together.
     """
 
-    __slots__ = ("_chunk", "_consumer", "dealt", "moves", "parts")
+    __slots__ = ("_consumer", "dealt", "moves", "parts")
 
     def __init__(
         self, chunk: Chunk, consumer: Receiver, moves: int, parts: Mapping[Element, Sequence[Run]] | None = None
     ) -> None:
-        self._chunk = chunk
+        super().__init__(chunk)
         self._consumer = consumer
         self.moves = moves  # the consumer's count of seeks
         self.parts = parts or {}  # the other entries of each chunked message, by the entry of its row
         self.dealt = 0  # rows that were acknowledged or rejected, as bits
-
-    def __arrow_c_schema__(self) -> object:
-        return self._chunk.__arrow_c_schema__()
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        return self._chunk.__arrow_c_array__(requested_schema)
-
-    def __len__(self) -> int:
-        return self._chunk.rows
-
-    @property
-    def chunk(self) -> Chunk:
-        """The underlying chunk."""
-        return self._chunk
-
-    @property
-    def rows(self) -> int:
-        """The number of records."""
-        return self._chunk.rows
-
-    @property
-    def nbytes(self) -> int:
-        """The memory of the chunk in bytes."""
-        return self._chunk.nbytes
-
-    @property
-    def dead_letters(self) -> list[DeadLetter]:
-        """Entries that could not be decoded."""
-        return self._chunk.dead_letters
 
     def spans(self) -> list[Span]:
         """Return the spans of positions that the chunk covers, by partition."""
@@ -127,10 +95,6 @@ class Delivery:
         when it exceeds the policy's limit. Raises ProduceError, without an ack; ValueError without a retry policy.
         """
         await self._consumer.try_again(self, slice(None) if rows is None else rows, delay_s)
-
-    def release(self) -> None:
-        """Release the memory now; acks of the whole chunk still work, and Arrow objects keep their memory."""
-        self._chunk.release()
 
 
 def elements_of(chunk: Chunk, rows: Rows) -> dict[Element, tuple[int, int, int]]:

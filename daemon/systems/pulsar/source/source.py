@@ -48,6 +48,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``systems.source``). ``events`` is the pipeline."""
 
     system = "pulsar"
+    goes_back = False  # the broker's cursor decides
     _stats: Stats
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Consumers for programs: a source whose records a program acknowledges, for all systems that keep progress."""

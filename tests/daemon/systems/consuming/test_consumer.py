@@ -1,0 +1,223 @@
+"""Consumers for programs, on the embedded brokers of all systems that keep progress."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fastwire.errors import FastwireError
+from fastwire_daemon.client import Consumer, Delivery, connect
+from fastwire_daemon.config import ConfigError
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+
+BROKERS: dict[str, Any] = {
+    "kafka": lambda: KafkaDevBroker(KafkaOptions()),
+    "pulsar": lambda: PulsarDevBroker(PulsarOptions()),
+    "tubemq": lambda: TubeMQDevBroker(TubeMQOptions()),
+}
+FIRST = {b"%d-%d" % (partition, number) for partition in range(2) for number in range(100)}
+
+
+def produce(broker: Any, first: int, end: int) -> set[bytes]:
+    found = set[bytes]()
+    for partition in range(2):
+        values = [b"%d-%d" % (partition, number) for number in range(first, end)]
+        broker.produce("orders", values, partition)
+        found.update(values)
+    return found
+
+
+@pytest.fixture(params=BROKERS)
+def broker(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A broker of each system with 100 records in each of two partitions of a topic."""
+    with running(BROKERS[request.param]()) as made:
+        made.create_topic("orders", 2)
+        produce(made, 0, 100)
+        yield made
+        assert getattr(made, "violations", []) == []
+
+
+@pytest.fixture
+def kafka() -> Iterator[KafkaDevBroker]:
+    with running(KafkaDevBroker(KafkaOptions())) as made:
+        made.create_topic("orders", 2)
+        produce(made, 0, 100)
+        yield made
+        assert made.violations == []
+
+
+async def taken(consumer: Consumer, rows: int) -> list[Delivery]:
+    """Receive at least ``rows`` records."""
+    found: list[Delivery] = []
+    async with asyncio.timeout(30):
+        while sum(each.rows for each in found) < rows:
+            found.append(await anext(aiter(consumer)))
+    return found
+
+
+def values(deliveries: list[Delivery]) -> list[bytes]:
+    return [value for each in deliveries for value in pa.record_batch(each)["value"].to_pylist()]
+
+
+async def test_what_is_acknowledged_does_not_come_again(broker: Any) -> None:
+    client = connect(broker.url)
+    async with client.subscribe("orders", "billing") as consumer:
+        first = await taken(consumer, 200)
+        assert sorted(values(first)) == sorted(FIRST)
+        await first[-1].ack_to()
+    later = produce(broker, 100, 150)
+    async with client.subscribe("orders", "billing") as consumer:
+        again = await taken(consumer, 100)
+        assert sorted(values(again)) == sorted(later)
+        # Nothing of it is acknowledged.
+    async with client.subscribe("orders", "billing") as consumer:
+        assert sorted(values(await taken(consumer, 100))) == sorted(later)
+    async with client.subscribe("orders", "others") as consumer:
+        assert sorted(values(await taken(consumer, 300))) == sorted(FIRST | later)
+
+
+async def test_chunks_after_an_acknowledged_one_come_again(broker: Any) -> None:
+    client = connect(broker.url)
+    async with client.subscribe("orders", "billing") as consumer:
+        first = await taken(consumer, 200)
+        later = produce(broker, 100, 150)
+        await taken(consumer, 100)
+        await first[-1].ack_to()
+        await first[0].ack_to()  # it is acknowledged already
+    # TubeMQ confirms everything that was fetched, or goes back to where a fetch began.
+    again = later if client.system != "tubemq" else FIRST | later
+    async with client.subscribe("orders", "billing") as consumer:
+        assert sorted(values(await taken(consumer, len(again)))) == sorted(again)
+
+
+async def test_columns_and_a_start_at_the_end(broker: Any) -> None:
+    client = connect(broker.url)
+    async with client.subscribe("orders", "billing", start="latest", columns=["value"]) as consumer:
+        assert await consumer.receive(timeout_s=0.5) is None
+        later = produce(broker, 100, 110)
+        found = await taken(consumer, 20)
+        assert pa.record_batch(found[0]).schema.names == ["value"]
+        assert sorted(values(found)) == sorted(later)
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+async def test_mistakes(broker: Any) -> None:
+    client = connect(broker.url)
+    with pytest.raises(ConfigError, match="start"):
+        client.subscribe("orders", "billing", start="yesterday")
+    with pytest.raises(ConfigError, match="group"):
+        client.subscribe("orders", "")
+    with pytest.raises(ConfigError, match="topics"):
+        client.subscribe(group="billing")
+    with pytest.raises(ConfigError, match="group_instance"):
+        client.subscribe("orders", "billing", group_instance="a")
+    with pytest.raises(ValueError, match="colour"):
+        client.subscribe("orders", "billing", columns=["colour"])
+    with running(TankDevBroker(TankOptions())) as tank, pytest.raises(ConfigError, match="group"):
+        connect(tank.url).subscribe("orders", "billing")
+
+
+async def test_two_members_share_the_partitions_and_lose_nothing(broker: Any) -> None:
+    """The second member gets a partition; what was acknowledged before does not come there, and nothing is left out."""
+    client = connect(broker.url)
+    options: dict[str, Any] = {"kafka": {"assignor": "range"}, "tubemq": {"heartbeat": "200ms"}}.get(client.system, {})
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(client.subscribe("orders", "billing", **options))
+        first = await taken(one, 200)
+        await first[-1].ack_to()
+        two = await stack.enter_async_context(client.subscribe("orders", "billing", **options))
+        seen: list[bytes] = []
+        async with asyncio.timeout(60):
+            for consumer in (one, two):
+                while len(consumer.assigned) != 1:
+                    await acknowledged(consumer, seen)
+        later = produce(broker, 100, 150)
+        async with asyncio.timeout(60):
+            while len(seen) < len(later):
+                await acknowledged(one, seen)
+                await acknowledged(two, seen)
+        assert sorted(seen) == sorted(later)
+
+
+async def acknowledged(consumer: Consumer, seen: list[bytes]) -> None:
+    """Receive a chunk if there is one, and acknowledge it."""
+    if (chunk := await consumer.receive(timeout_s=0.05)) is not None:
+        seen += pa.record_batch(chunk)["value"].to_pylist()
+        await chunk.ack_to()
+
+
+async def test_a_partition_that_comes_back_goes_on_where_the_group_is(broker: Any) -> None:
+    """While another member had it the group went on: that does not come again."""
+    client = connect(broker.url)
+    options: dict[str, Any] = {"kafka": {"assignor": "range"}, "tubemq": {"heartbeat": "200ms"}}.get(client.system, {})
+    seen: list[bytes] = []
+    async with client.subscribe("orders", "billing", **options) as one:
+        await (await taken(one, 200))[-1].ack_to()
+        async with client.subscribe("orders", "billing", **options) as two:
+            async with asyncio.timeout(60):
+                while len(two.assigned) != 1 or len(one.assigned) != 1:
+                    await acknowledged(one, seen)
+                    await acknowledged(two, seen)
+            later = produce(broker, 100, 150)
+            async with asyncio.timeout(60):
+                while len(seen) < len(later):
+                    await acknowledged(one, seen)
+                    await acknowledged(two, seen)
+        async with asyncio.timeout(60):
+            while len(one.assigned) != 2:
+                await acknowledged(one, seen)
+        newest = produce(broker, 150, 160)
+        async with asyncio.timeout(60):
+            while len(seen) < len(later) + len(newest):
+                await acknowledged(one, seen)
+    assert sorted(seen) == sorted(later | newest)
+
+
+async def fill(consumer: Consumer, held: list[Delivery]) -> None:
+    """Keep all chunks."""
+    async for each in consumer:
+        held.append(each)
+
+
+async def test_a_consumer_that_holds_what_it_received_is_told_so(
+    kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded by its budget; a program that waits although it fills it itself would wait for ever."""
+    monkeypatch.setattr("fastwire_daemon.systems.consuming.consumer.FULL_S", 0.2)
+    for _ in range(40):
+        kafka.produce("orders", [b"x" * 100_000] * 10, 0)
+    async with connect(kafka.url).subscribe("orders", "billing", memory="32MiB") as consumer:
+        held: list[Delivery] = []
+        with pytest.raises(FastwireError, match="release them, or give it more by memory="):
+            await fill(consumer, held)
+        for each in held:
+            each.release()
+        held.clear()
+        assert await consumer.receive(timeout_s=30) is not None
+
+
+async def test_seek_begins_at_a_position(broker: Any) -> None:
+    client = connect(broker.url)
+    async with client.subscribe("orders", "billing") as consumer:
+        first = await taken(consumer, 200)
+        await first[-1].ack_to()
+        beginnings = {span.log: span.start for each in reversed(first) for span in each.spans}
+        if client.system == "pulsar":
+            with pytest.raises(ValueError, match="its own client has seek"):
+                await consumer.seek(beginnings)
+            return
+        await consumer.seek(beginnings)
+        again = await taken(consumer, 200)
+        assert sorted(values(again)) == sorted(FIRST)
+        await again[-1].ack_to()
+        strange = replace(next(iter(beginnings)), topic="others")
+        with pytest.raises(ValueError, match="others"):
+            await consumer.seek({strange: beginnings.popitem()[1]})
