@@ -209,13 +209,80 @@ async def test_topics_that_come_later_have_datasets(scene: FanOutScene) -> None:
     if scene.system == "tubemq":
         pytest.skip("its topics are named")
     filled(scene, "audit")
-    age: dict[str, Any] = {} if scene.system == "pulsar" else {"metadata_max_age": "200ms"}
+    age = following(scene)
     config = scene.config(**age)
     async with scene.running(config) as fanout:
         await until(scene.whole, fanout.status)
         filled(scene, "shop_orders")
         await until(scene.whole, fanout.status)
     scene.assert_whole()
+
+
+def following(scene: FanOutScene) -> dict[str, Any]:
+    """The keys with which a source soon finds what has become of its topics."""
+    return {"metadata_max_age": "200ms"} if scene.system in ("kafka", "tank") else {}
+
+
+async def test_a_topic_that_is_deleted_harms_no_other(scene: FanOutScene) -> None:
+    filled(scene)
+    keys: dict[str, Any] = following(scene)
+    named = TOPICS if scene.system == "tubemq" else ()
+    async with scene.running(scene.config(*named, **keys)) as fanout:
+        await until(scene.whole, fanout.status)
+        scene.broker.delete_topic("audit")
+        for _ in range(3):
+            filled(scene, "shop_orders", "shop_payments")
+            await until(scene.whole, fanout.status)
+        assert fanout.ready
+    scene.assert_whole()
+
+
+async def test_a_topic_that_is_made_again_goes_on_in_its_dataset(scene: FanOutScene) -> None:
+    """Another incarnation is another log of the same dataset."""
+    if scene.system in ("tank", "tubemq"):
+        pytest.skip("its topics have no incarnations")
+    filled(scene)
+    async with scene.running(scene.config(**following(scene))) as fanout:
+        await until(scene.whole, fanout.status)
+        scene.broker.delete_topic("audit")
+        scene.broker.create_topic("audit", 2)
+        filled(scene)
+        await until(scene.whole, fanout.status)
+        assert fanout.health is Health.HEALTHY, fanout.status()
+    scene.assert_whole()
+
+
+async def test_a_topic_that_comes_back_later_goes_on_in_its_dataset(scene: FanOutScene) -> None:
+    if scene.system in ("tank", "tubemq"):
+        pytest.skip("its topics have no incarnations")
+    filled(scene)
+    config = scene.config(**following(scene))
+    await scene.land(config)
+    scene.broker.delete_topic("audit")
+    filled(scene, "shop_orders")
+    await scene.land(config)
+    scene.broker.create_topic("audit", 2)
+    filled(scene)
+    await scene.land(config)
+    scene.assert_whole()
+
+
+async def test_a_topic_that_has_lost_its_records_stops_for_itself(scene: FanOutScene) -> None:
+    """A system without incarnations tells another topic of the name by its positions: its dataset says so aloud."""
+    if scene.system not in ("tank", "tubemq"):
+        pytest.skip("its topics have incarnations")
+    filled(scene)
+    async with scene.running(scene.config(*TOPICS, **following(scene))) as fanout:
+        await until(scene.whole, fanout.status)
+        scene.broker.delete_topic("audit")
+        scene.broker.create_topic("audit", 2)
+        scene.broker.produce("audit", [b"another"])
+        for _ in range(3):
+            filled(scene, "shop_orders", "shop_payments")
+            await until(lambda: scene.whole("shop_orders", "shop_payments"), fanout.status)
+        await until(lambda: fanout.health is Health.DEGRADED, fanout.status)
+        assert any("audit" in each for each in fanout.impairments), fanout.impairments
+    scene.assert_whole("shop_orders", "shop_payments")
 
 
 async def test_a_sink_without_work_is_closed_and_opened_again(
