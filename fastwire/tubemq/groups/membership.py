@@ -18,6 +18,7 @@ from fastwire.tubemq.groups.master import RETRY_S, ConsumerClient, ConsumerSetti
 __all__ = ["Assignment", "Bound", "EventType", "Membership", "Settings", "State"]
 
 REPORT_EVERY = 6  # heartbeats
+MOST_PARTITIONS = 50_000  # that a Master may name to one member: each costs memory for good
 
 _DONE = 2  # status of the result of an event
 
@@ -77,6 +78,7 @@ class Membership(ConsumerClient):
         """The Master has not assigned the partitions of the group."""
         self._event: pb.EventProto | None = None  # received and not finished
         self._result: pb.EventProto | None = None  # finished and not sent
+        self._seen: set[str] = set()  # keys of the partitions of all events
         self._sent: pb.EventProto | None = None  # the result in the heartbeat in flight
 
     # --- requests
@@ -192,7 +194,7 @@ class Membership(ConsumerClient):
 
     def _received(self, event: pb.EventProto, now: float) -> Assignment | None:
         try:
-            partitions = tuple(read_subscription(text, tls=self.settings.tls) for text in event.subscribeInfo)
+            partitions = self._named(event)
         except ProtocolError:
             # The event is lost, as if its response were.
             self.state = State.CLOSING_TO_REGISTER
@@ -206,6 +208,18 @@ class Membership(ConsumerClient):
             return Assignment(event.rebalanceId, False, partitions)
         self.finished(event.rebalanceId, now)
         return None
+
+    def _named(self, event: pb.EventProto) -> tuple[BrokerPartition, ...]:
+        """Read the partitions of an event. Raises ProtocolError for those that no Master in its senses gives away."""
+        partitions = tuple(read_subscription(text, tls=self.settings.tls) for text in event.subscribeInfo)
+        for each in partitions:
+            if each.topic not in self.settings.topics:
+                raise ProtocolError("event", detail=f"{str(each)[:200]!r} is of a topic that this member does not read")
+        self._seen |= {each.key for each in partitions}
+        if len(self._seen) > MOST_PARTITIONS:
+            self._seen = set(self.held)
+            raise ProtocolError("event", detail=f"the Master has named more than {MOST_PARTITIONS:,} partitions")
+        return partitions
 
     def finished(self, rebalance_id: int, now: float) -> bool:
         """Queue the result of an event with the full report, to be sent at once; later calls change nothing.
