@@ -5,17 +5,17 @@ import gc
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow.parquet as pq
 
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.dataset.proof.verify import verify
-from fastwire_daemon.devbroker.base import DevBroker, dev_broker
+from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.pipeline.fanout.fanout import FanOut
 from fastwire_daemon.pipeline.fanout.places import Places
@@ -26,7 +26,7 @@ from fastwire_daemon.sinks.base import Sink
 from fastwire_daemon.sinks.registry import build_sink
 from fastwire_daemon.systems.registry import source_factory
 
-__all__ = ["FanOutScene", "serving", "values_in"]
+__all__ = ["FanOutScene", "Topics", "serving", "until", "values_in"]
 
 QUICK = RollPolicy(max_age_s=0.2, max_idle_s=0.05)
 SUBSCRIBED = ("kafka", "pulsar", "tubemq")
@@ -44,10 +44,20 @@ def values_in(dataset: Path) -> Counter[tuple[str, str, bytes]]:
     return found
 
 
+class Topics(Protocol):
+    """The topics of a broker; an embedded one fits as it is."""
+
+    @property
+    def url(self) -> str: ...
+    def create_topic(self, name: str, partitions: int) -> None: ...
+    def produce(self, name: str, values: Sequence[bytes], partition: int = 0) -> None:
+        """Store ``values`` in a partition; of Pulsar, ``name`` is that of the partition."""
+
+
 class FanOutScene:
     """Topics with numbered records, and fan-outs that land them under ``root``."""
 
-    def __init__(self, system: str, broker: DevBroker, root: Path) -> None:
+    def __init__(self, system: str, broker: Topics, root: Path) -> None:
         self.system = system
         self.broker = broker
         self.root = root
@@ -69,6 +79,10 @@ class FanOutScene:
 
     def config(self, *topics: str, sink: Mapping[str, Any] | None = None, **source: Any) -> PipelineConfig:
         """Return the configuration for ``topics``, or for all of them by a pattern."""
+        return parse_config(self.text(*topics, sink=sink, **source)).pipelines["p"]
+
+    def text(self, *topics: str, sink: Mapping[str, Any] | None = None, **source: Any) -> str:
+        """Return that configuration as TOML."""
         chosen = (
             {"topics": list(topics)}
             if topics
@@ -77,8 +91,7 @@ class FanOutScene:
         group = {"subscription": "landing"} if self.system in SUBSCRIBED else {}
         keys = {"url": self.broker.url, "start": "earliest", **chosen, **group, **source}
         into = {"type": "parquet", "path": f"{self.root}/{{topic}}", **(sink or {})}
-        text = f"[pipelines.p.source]\n{_toml(keys)}\n[pipelines.p.sink]\n{_toml(into)}\n"
-        return parse_config(text).pipelines["p"]
+        return f"[pipelines.p.source]\n{_toml(keys)}\n[pipelines.p.sink]\n{_toml(into)}\n"
 
     @asynccontextmanager
     async def running(
