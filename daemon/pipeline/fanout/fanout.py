@@ -515,7 +515,7 @@ class FanOut:
         landing.task = None
         landing.stopped_logs = {} if pipeline is None else pipeline.parts.stopped
         self.count_landing(landing)
-        if error is not None:
+        if isinstance(error, Exception):
             if not isinstance(error, FastwireError):
                 task.get_loop().call_exception_handler(
                     {"message": "a dataset failed", "exception": error, "task": task}
@@ -524,7 +524,7 @@ class FanOut:
             self._note_failure(landing, error, again=not over)
         self._wake.set()
 
-    def _note_failure(self, landing: Landing, error: BaseException, *, again: bool = True) -> None:
+    def _note_failure(self, landing: Landing, error: Exception, *, again: bool = True) -> None:
         again = again and not (self._draining or self._until_end or self._bounded)
         landing.failed(error, again=again)
         pause = {} if landing.retry_at is None else {"retry_in_s": round(landing.retry_at - self._clock(), 1)}
@@ -533,7 +533,7 @@ class FanOut:
             pipeline=self.name,
             topic=landing.topic,
             dataset=landing.name,
-            why=str(error),
+            why=landing.error,
             **pause,
         )
         self._wake.set()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastwire.coverage import Coverage
+from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 
 from ...net.backoff import Backoff
@@ -15,7 +16,7 @@ from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics, PipelineState
 from ...sinks.base import Sink
 from ...systems.source import Assignment, First, LogStopped, ShareableSource
-from ..failure import PipelineFailed
+from ..failure import PipelineFailed, failure_of
 from ..figures import PipelineFigures
 from ..pipeline import SINK_LIMIT_S, Pipeline
 from ..until_end import unpublished
@@ -199,10 +200,12 @@ class Landing:
             return "resting"
         return "degraded" if self.pipeline.impairments else self.pipeline.state
 
-    def failed(self, error: BaseException, *, again: bool) -> None:
+    def failed(self, error: Exception, *, again: bool) -> None:
         """Note that the dataset is stopped because of ``error``, and try ``again`` after a pause."""
-        self.error = str(error)
-        self.exit_code = error.exit_code if isinstance(error, PipelineFailed) else 1
+        known = isinstance(error, FastwireError)
+        self.error = str(error) if known else f"internal error: {type(error).__name__}: {error}"
+        failure = failure_of(error)
+        self.exit_code = 1 if failure is None else failure.exit_code
         self.retry_at = self._clock() + self._backoff.next() if again else None
         if not self._landed:
             self.sink = None  # an operator may put another dataset there

@@ -169,6 +169,20 @@ async def test_a_run_until_the_end_fails_for_a_refused_dataset_and_lands_the_oth
     kafka.assert_whole("shop_orders", "shop_payments")
 
 
+async def test_an_internal_error_has_a_name_where_it_has_no_words(kafka: FanOutScene) -> None:
+    filled(kafka)
+
+    def wrap(sink: Sink, config: PipelineConfig) -> Sink:
+        guard = Guarded(sink)
+        guard.refuses = AssertionError() if "audit" in str(config.sink.path) else None
+        return guard
+
+    kafka.wrap = wrap
+    with pytest.raises(PipelineFailed, match="1 of 3 datasets have stopped: audit: internal error: AssertionError"):
+        await kafka.land(kafka.config(*TOPICS))
+    kafka.assert_whole("shop_orders", "shop_payments")
+
+
 async def test_a_slow_dataset_is_paused_and_the_others_land(
     scene: FanOutScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
