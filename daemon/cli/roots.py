@@ -1,31 +1,108 @@
-"""The lines that commands print of many datasets: totals first, and details of those with problems."""
+"""Commands on many datasets: one that fails holds up no other; totals first, and details of those with problems."""
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import typer
+
+from fastwire.errors import FastwireError
+
+from .exits import EXIT_FAILED
 from .say import say
 
 if TYPE_CHECKING:
+    from ..dataset.erasure.erasure import Erasure
     from ..dataset.proof.report import VerifyReport
+    from ..dataset.storage.bucket import Bucket
 
-__all__ = ["Verified"]
+__all__ = ["Each", "Erased", "Verified"]
+
+T = TypeVar("T")
+
+
+class Each:
+    """The datasets that a command takes on, one after the other. The failure of one of several is kept in ``failed``.
+
+    ``of_each`` are further errors, beside FastwireError and OSError, that are of one dataset.
+    """
+
+    def __init__(self, places: "Sequence[tuple[str, Bucket | None]]", *of_each: type[Exception]) -> None:
+        self.places = places
+        self.failed: dict[str, str] = {}
+        self._of_each: tuple[type[Exception], ...] = (FastwireError, OSError, *of_each)
+
+    def results(self, act: "Callable[[str, Bucket | None], Iterable[T]]") -> Iterator[T]:
+        """Yield the results of ``act`` on each dataset. Raises the error of one that stands alone."""
+        for place, bucket in self.places:
+            try:
+                yield from act(place, bucket)
+            except self._of_each as exc:
+                if len(self.places) == 1:
+                    raise
+                self.failed[place] = str(exc)
+
+    def end(self, *, as_json: bool) -> None:
+        """Print what failed, as an object a line or on standard error. Raises typer.Exit with 1 if something did."""
+        for place, why in self.failed.items():
+            say(json.dumps({"path": place, "error": why})) if as_json else say(f"{place}: {why}", err=True)
+        if self.failed:
+            raise typer.Exit(EXIT_FAILED)
+
+
+class Erased:
+    """The sum of erasures from the datasets in ``root``."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._found: list[Erasure] = []
+
+    def add(self, found: "Erasure") -> None:
+        """Count the erasure from one dataset."""
+        self._found.append(found)
+
+    @property
+    def unknown(self) -> bool:
+        """True if there are files, and no dataset has one with all columns of the condition."""
+        return not any(each.known for each in self._found)
+
+    @property
+    def whole(self) -> bool:
+        """True if nothing that is meant is left, as far as could be seen."""
+        return not any(each.open_rolls or each.unread for each in self._found)
+
+    def show(self, *, dry_run: bool) -> None:
+        """Print the totals, and the datasets with something to tell."""
+        from ..dataset.proof.report import counted
+        from .printed import show_erased
+
+        meant = [each for each in self._found if each.rows or each.dead_letters]
+        rows, what = sum(each.rows for each in meant), "would be erased" if dry_run else "erased"
+        say(f"{self._root}: {counted(rows, 'row')} {what}, in {len(meant):,} of {counted(len(self._found), 'dataset')}")
+        if without := sum(not each.known for each in self._found):
+            say(f"  without the columns of the condition: {counted(without, 'dataset')}")
+        for each in self._found:
+            if each in meant or each.finished or each.open_rolls or each.unread:
+                show_erased(each, dry_run=dry_run)
+
 
 COUNTED = ("log_entries", "files", "rows", "bytes", "dead_letters", "filtered_rows", "expired_files")
 
 
 class Verified:
-    """The sum of the reports of ``verify`` on the datasets in ``root``."""
+    """The sum of the reports of ``verify`` on the datasets in ``root``; ``failed`` are those without a report."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, failed: dict[str, str]) -> None:
         self._root = root
-        self._datasets = 0
+        self._failed = failed
+        self._sound = 0
         self._totals: Counter[str] = Counter()
         self._sick: list[VerifyReport] = []
 
     def add(self, report: "VerifyReport") -> None:
         """Count a report; only one with problems is kept."""
-        self._datasets += 1
+        self._sound += report.ok
         told = report.to_json()
         self._totals.update({name: told[name] for name in COUNTED})
         if not report.ok:
@@ -34,7 +111,11 @@ class Verified:
     @property
     def ok(self) -> bool:
         """True if no dataset has a problem."""
-        return not self._sick
+        return not self._sick and not self._failed
+
+    @property
+    def _datasets(self) -> int:
+        return self._sound + len(self._sick) + len(self._failed)
 
     def to_json(self) -> dict[str, Any]:
         """Return the totals, and the whole reports with problems."""
@@ -43,7 +124,10 @@ class Verified:
             "ok": self.ok,
             "datasets": self._datasets,
             **{name: self._totals[name] for name in COUNTED},
-            "unsound": [report.to_json() for report in self._sick],
+            "unsound": [
+                *(report.to_json() for report in self._sick),
+                *({"path": place, "ok": False, "error": why} for place, why in self._failed.items()),
+            ],
         }
 
     def show(self, *, as_json: bool) -> None:
@@ -55,10 +139,11 @@ class Verified:
         from .printed import show_report
 
         totals = self._totals
-        sound = self._datasets - len(self._sick)
-        say(f"{self._root}: {sound:,} of {self._datasets:,} datasets are sound")
+        say(f"{self._root}: {self._sound:,} of {self._datasets:,} datasets are sound")
         say(f"  {totals['rows']:,} rows in {totals['files']:,} files, {format_bytes(totals['bytes'])}")
         if totals["dead_letters"]:
             say(f"  {totals['dead_letters']:,} dead letters")
         for report in self._sick:
             show_report(report)
+        for place, why in self._failed.items():
+            say(f"{place}: {why}")

@@ -1,5 +1,7 @@
 """The command ``erase``: takes rows out of the files of a dataset."""
 
+import json
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -28,6 +30,7 @@ def erase(
 ) -> None:
     """Take rows out of the files of a dataset, and the bytes out of dead letters that have one of the texts in them.
 
+    For a folder of many datasets this is done for each of them; those without the columns have only dead letters.
     Each file with such rows is written anew and takes the place of the old one under its name. The log of the dataset
     says so before, without the condition. Daemons may write meanwhile, and programs may read. If the command is
     interrupted, the next one finishes its work. It ends with 1 while rows may be left: in rolls that are not committed,
@@ -36,23 +39,38 @@ def erase(
     from ...config import parse_duration
     from ...dataset.erasure.condition import ConditionError, parse_condition
     from ...dataset.erasure.erasure import erase as erase_rows
+    from ...runtime.errors import DatasetMismatchError
     from ..options import argument
     from ..printed import show_erased
-    from ..stores import bucket_at
+    from ..roots import Each, Erased
+    from ..stores import datasets_at
 
     with argument("--where"):
         condition = parse_condition(where)
     with argument("--wait"):
         wait_s = parse_duration(wait)
+    datasets = Each(datasets_at(path, config), ConditionError)
+    many, until = len(datasets.places) > 1, monotonic() + wait_s
+    erased = Erased(path)
     try:
-        found = erase_rows(path, condition, bucket_at(path, config), dry_run=dry_run, wait_s=wait_s)
+        for found in datasets.results(
+            lambda place, bucket: [
+                erase_rows(
+                    place, condition, bucket, dry_run=dry_run, wait_s=max(0.0, until - monotonic()), one_of_many=many
+                )
+            ]
+        ):
+            erased.add(found)
+            if as_json:
+                typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
+            elif not many:
+                show_erased(found, dry_run=dry_run)
     except ConditionError as exc:
         raise typer.BadParameter(str(exc), param_hint="--where") from None
-    if as_json:
-        import json
-
-        typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
-    else:
-        show_erased(found, dry_run=dry_run)
-    if found.open_rolls or found.unread:
+    if many and not as_json:
+        erased.show(dry_run=dry_run)
+    datasets.end(as_json=as_json)
+    if erased.unknown:
+        raise DatasetMismatchError(f"{path}: no file of a dataset has all columns that the condition names")
+    if not erased.whole:
         raise typer.Exit(1)

@@ -30,13 +30,15 @@ def expire(
     from ...dataset.expiry import expire as expire_dataset
     from ..options import argument
     from ..printed import show_expired
+    from ..roots import Each
     from ..stores import datasets_at
 
     with argument("--older"):
         older_s = parse_duration(older)
-    for place, bucket in datasets_at(path, config):
-        found = expire_dataset(place, older_s, bucket, dry_run=dry_run)
+    datasets = Each(datasets_at(path, config))
+    for found in datasets.results(lambda place, bucket: [expire_dataset(place, older_s, bucket, dry_run=dry_run)]):
         if as_json:
             typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
         else:
             show_expired(found, dry_run=dry_run)
+    datasets.end(as_json=as_json)

@@ -34,19 +34,20 @@ def verify(
         _verify_database(path, as_json=as_json, strict=strict)
     from ...dataset.proof.verify import verify as verify_dataset
     from ..printed import show_report
-    from ..roots import Verified
+    from ..roots import Each, Verified
     from ..stores import catalog_at, datasets_at
 
-    places = datasets_at(path, config)
-    reports = (
-        verify_dataset(place, strict, deep=deep, medium=bucket, catalog=catalog_at(place, config))
-        for place, bucket in places
+    datasets = Each(datasets_at(path, config))
+    reports = datasets.results(
+        lambda place, bucket: [
+            verify_dataset(place, strict, deep=deep, medium=bucket, catalog=catalog_at(place, config))
+        ]
     )
-    if len(places) == 1:
+    if len(datasets.places) == 1:
         report = next(reports)
         typer.echo(json.dumps(report.to_json())) if as_json else show_report(report)
         raise typer.Exit(EXIT_DONE if report.ok else EXIT_FAILED)
-    verified = Verified(path)
+    verified = Verified(path, datasets.failed)
     for report in reports:
         verified.add(report)
     verified.show(as_json=as_json)

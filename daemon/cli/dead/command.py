@@ -1,6 +1,5 @@
 """The command ``dead``: shows the dead letters of a dataset, and writes them out as files."""
 
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -63,12 +62,14 @@ def dead(
     if again:
         raise typer.BadParameter("stands with --replay", param_hint="--again")
     from ...dataset.deadletters.reader import dead_letters
+    from ..roots import Each
     from ..stores import datasets_at
     from .deadletters import DeadLetterFolder, DeadLetterReasons, dead_letter_line, show_dead_letter
 
     sums = DeadLetterReasons(path)
     folder = None if write is None else DeadLetterFolder(write)
-    for letter in chain.from_iterable(dead_letters(place, bucket) for place, bucket in datasets_at(path, config)):
+    datasets = Each(datasets_at(path, config))
+    for letter in datasets.results(dead_letters):
         if reason is not None and letter.kind != reason:
             continue
         sums.add(letter)
@@ -80,6 +81,7 @@ def dead(
         folder.close()
     if not each or not as_json:
         sums.show(as_json=as_json)
+    datasets.end(as_json=as_json)
 
 
 def _replay(

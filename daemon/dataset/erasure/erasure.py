@@ -40,7 +40,8 @@ class Erasure:
     """The result of ``erase``. ``files`` had ``rows`` rows that were meant, and ``dead_letters`` letters were emptied.
 
     ``finished`` files were left by an interrupted call. ``open_rolls`` files of writers at work were not committed yet:
-    rows that are in them land behind this call. ``unread`` files could not be looked into, with the reasons.
+    rows that are in them land behind this call. ``unread`` files could not be looked into, with the reasons. Unless
+    ``known``, there are files, and none has all columns that the condition names.
     """
 
     path: str
@@ -52,6 +53,7 @@ class Erasure:
     finished: int = 0
     open_rolls: int = 0
     unread: dict[str, str] = field(default_factory=dict)
+    known: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -84,6 +86,7 @@ def erase(
     *,
     dry_run: bool = False,
     wait_s: float = 0.0,
+    one_of_many: bool = False,
     make_writer: Callable[..., DatasetWriter] = DatasetWriter,
     reached: Callable[[str], None] = lambda step: None,
 ) -> Erasure:
@@ -94,8 +97,8 @@ def erase(
     well; for up to ``wait_s`` seconds it waits for the rolls that were open at its beginning. With ``dry_run`` nothing
     is changed. Of a table only the dead letters are looked into. ``reached`` is called with the steps "erasure-staged",
     "erasure-linked", "erasure-synced", "replaced:<i>" and "erased". Raises DatasetMismatchError without a dataset, for
-    the format of a plug-in, and for a condition with a column that no file has; ConditionError for a literal that a
-    column cannot have; and the errors of :class:`DatasetWriter`.
+    the format of a plug-in, and for a condition with a column that no file has unless the dataset is ``one_of_many``;
+    ConditionError for a literal that a column cannot have; and the errors of :class:`DatasetWriter`.
     """
     description = look_at(path, None, medium)
     storage = storage_at(path, medium, patient=not dry_run)
@@ -105,7 +108,8 @@ def erase(
     if rewrite is None and not description.table:
         raise DatasetMismatchError(f"{storage.root}: fastwire cannot rewrite .{description.extension} files")
     if dry_run:
-        _Pass(storage, description.extension, condition, rewrite, found := Erasure(storage.root)).look()
+        found = Erasure(storage.root)
+        _Pass(storage, description.extension, condition, rewrite, found, lenient=one_of_many).look()
         return found
     writer = make_writer(path, description.options, medium, reached)
     found = Erasure(storage.root)
@@ -114,7 +118,8 @@ def erase(
         with _alone(storage):
             _finish(storage, description.extension, found)
             open_rolls = _staged(storage, writer.name)
-            end, work = monotonic() + wait_s, _Pass(storage, description.extension, condition, rewrite, found)
+            end = monotonic() + wait_s
+            work = _Pass(storage, description.extension, condition, rewrite, found, lenient=one_of_many)
             while True:
                 # A roll that is gone now was committed before the log is read, or never will be.
                 open_rolls &= _staged(storage, writer.name)
@@ -192,13 +197,21 @@ class _Pass:
     """Looks into all files that a log has, each of them once."""
 
     def __init__(
-        self, storage: Storage, extension: str, condition: Condition, rewrite: Rewriter | None, found: Erasure
+        self,
+        storage: Storage,
+        extension: str,
+        condition: Condition,
+        rewrite: Rewriter | None,
+        found: Erasure,
+        *,
+        lenient: bool,
     ) -> None:
         self._storage = storage
         self._extension = extension
         self._condition = condition
         self._rewrite = rewrite
         self._found = found
+        self._lenient = lenient
         self._seen: set[str] = set()
         self._known = False  # some file has all columns of the condition
         self._named = 0
@@ -256,7 +269,9 @@ class _Pass:
             if meant.rows:
                 yield name, states, meant.rows
         self._known = self._known or looked > unknown
-        if looked and not self._known:  # a misspelt name would erase nothing, and say so in no other way
+        if looked:
+            self._found.known = self._known
+        if not (self._found.known or self._lenient):  # a misspelt name would erase nothing, and say so in no other way
             raise DatasetMismatchError(f"{self._storage.root}: no file has all columns that the condition names")
 
     def _files(self) -> Mapping[str, list[_State]]:
