@@ -16,13 +16,14 @@ register(
 )
 
 if TYPE_CHECKING:
+    from .prompt.follow import follow
     from .prompt.read import read
     from .prompt.write import write
 
-__all__ = ["read", "write"]
+__all__ = ["follow", "read", "write"]
 
 # The calls for people at a prompt. They load pyarrow, which a daemon may not need: each is imported when it is named.
-_AT_THE_PROMPT = {"read": "read", "write": "write"}
+_AT_THE_PROMPT = {"follow": "follow", "read": "read", "write": "write"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,5 @@
 """``read``: records of topics, from a start to an end, as one Arrow table, a frame, or batches."""
 
-import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -13,23 +12,19 @@ import pyarrow.compute as pc
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.errors import FastwireError
 from fastwire.position import Log
-from fastwire.systems import row_of
 
 from ..config import Connection, Start, TopicChoice, parse_connection
-from ..config.decode import DecodeConfig, parse_decode
+from ..config.decode import DecodeConfig
 from ..config.fields import parse_moment
 from ..config.rowwise import quoted, types_of_records
-from ..runtime.errors import LogRefusedError
-from ..sinks.registry import decoder_of
 from ..systems.registry import reading, system_named
+from .decoding import decode_table, decoded, decoder_for
 from .loopthread import LoopThread
 from .progress import Progress
 
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
-
-    from ..sinks.valuedecoder import ValueDecoder
 
 __all__ = ["Records", "read"]
 
@@ -78,10 +73,7 @@ def read(
         start = start.isoformat()
     if limit is not None and (isinstance(limit, bool) or limit < 0):
         raise ValueError(f"limit is a number of rows, not {limit!r}")
-    table = None if decode is None else parse_decode(_decode_keys(decode, columns))
-    known = row_of(grammar.name).names
-    if table is None and columns is not None and (strange := [name for name in columns if name not in known]):
-        raise ValueError(f'"{strange[0]}" is not a column: known are {", ".join(known)}')
+    table = decode_table(decode, columns, grammar.name)
     return Records(
         made,
         choice,
@@ -93,11 +85,6 @@ def read(
         decode=table,
         progress=progress,
     )
-
-
-def _decode_keys(decode: str | Mapping[str, Any], columns: Sequence[str] | None) -> dict[str, Any]:
-    keys = {"format": decode} if isinstance(decode, str) else dict(decode)
-    return keys if columns is None else keys | {"columns": list(columns)}
 
 
 def _moment(end: str | datetime) -> datetime | None:
@@ -228,7 +215,7 @@ class Records:
         left = self._limit
         if left == 0:
             return
-        decoder = self._decoder()
+        decoder = decoder_for(self._connection, self._decode)
         with _Stream(self._connection, self._topics, self._start) as stream:
             cut = Cut(self._partitions, self._end)
             count = stream.partitions() if self._end is not None and self._partitions is None else 0
@@ -237,8 +224,9 @@ class Records:
                 if not chunk.rows:
                     continue
                 for batch, runs in cut.pieces(chunk):
-                    for piece in self._decoded(decoder, batch, runs):
-                        piece = piece if left is None else piece[:left]
+                    for rows, letters in decoded(decoder, batch, runs, self._columns):
+                        self._note(letters)
+                        piece = rows if left is None else rows[:left]
                         if piece.num_rows:
                             yield piece
                         if left is not None:
@@ -248,29 +236,9 @@ class Records:
                 if count and cut.ended >= count:
                     return
 
-    def _decoded(
-        self, decoder: "ValueDecoder | None", batch: pa.RecordBatch, runs: Sequence[tuple[Log, int, int]]
-    ) -> Iterator[pa.RecordBatch]:
-        if decoder is None:
-            yield batch if self._columns is None else batch.select(self._columns)
-            return
-        try:
-            for rows in decoder.decode(batch, runs, _pause):
-                self._note(rows.dead_letters)
-                yield rows.batch
-        except LogRefusedError as exc:
-            raise exc.with_traceback(None) from None
-
-    def _decoder(self) -> "ValueDecoder | None":
-        if self._decode is None:
-            return None
-        system = self._connection.system
-        topics = system_named(system).topic_schemas(self._connection) if self._decode.by_brokers else None
-        return decoder_of(self._decode, system, topics=topics)
-
     def _empty(self) -> pa.Schema:
         """Return the columns of no records."""
-        decoder = self._decoder()
+        decoder = decoder_for(self._connection, self._decode)
         if decoder is not None:
             own = types_of_records(self._connection.system, decoder.prefix)
             fields = decoder.fields
@@ -283,10 +251,6 @@ class Records:
     def _note(self, letters: Sequence[DeadLetter]) -> None:
         self.dead_letter_count += len(letters)
         self.dead_letters.extend(letters[: KEPT_LETTERS - len(self.dead_letters)])
-
-
-def _pause(why: str, seconds: float) -> None:
-    time.sleep(seconds)
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

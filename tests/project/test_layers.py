@@ -64,7 +64,7 @@ BESIDE = {
     "pulsar": {"systems"},  # the name under which users import the asyncio client of Pulsar
     "client": {"systems", "config"},  # the asyncio client of all systems
     "": {"prompt"},  # the package itself has their names
-    "prompt": {"systems", "sinks", "config", "runtime"},  # blocking calls for scripts and notebooks
+    "prompt": {"client", "systems", "sinks", "config", "runtime"},  # blocking calls for scripts and notebooks
 }
 COMMANDS = {"cli"}
 # The only modules in ``daemon/`` itself.

@@ -202,6 +202,6 @@ def test_what_a_notebook_shows(kafka: KafkaDevBroker) -> None:
 
 
 def test_names_at_the_prompt() -> None:
-    assert fw.__all__ == ["read", "write"]
+    assert fw.__all__ == ["follow", "read", "write"]
     with pytest.raises(AttributeError, match="no attribute 'red'"):
         fw.red  # noqa: B018

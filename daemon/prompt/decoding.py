@@ -1,0 +1,78 @@
+"""Values as columns, at a prompt: the table ``[decode]`` as an argument, and the rows of a batch by it."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from fastwire.columns.chunk import DeadLetter
+from fastwire.position import Log
+from fastwire.systems import row_of
+
+from ..config import Connection
+from ..config.decode import DecodeConfig, parse_decode
+from ..runtime.errors import LogRefusedError
+from ..sinks.registry import decoder_of
+from ..systems.registry import system_named
+
+if TYPE_CHECKING:
+    from ..sinks.valuedecoder import ValueDecoder
+
+__all__ = ["Piece", "decode_table", "decoded", "decoder_for"]
+
+
+class Piece(NamedTuple):
+    """Rows of a batch, with the columns that are asked for, and the records among them that cannot be decoded."""
+
+    rows: pa.RecordBatch
+    dead_letters: Sequence[DeadLetter]
+
+
+def decode_table(
+    decode: str | Mapping[str, Any] | None, columns: Sequence[str] | None, system: str
+) -> DecodeConfig | None:
+    """Return the table ``[decode]`` of an argument, which is that table or its format; None for none.
+
+    Raises ConfigError; ValueError for ``columns`` that undecoded records do not have.
+    """
+    if decode is not None:
+        keys = {"format": decode} if isinstance(decode, str) else dict(decode)
+        return parse_decode(keys if columns is None else keys | {"columns": list(columns)})
+    known = row_of(system).names
+    if columns is not None and (strange := [name for name in columns if name not in known]):
+        raise ValueError(f'"{strange[0]}" is not a column: known are {", ".join(known)}')
+    return None
+
+
+def decoder_for(connection: Connection, table: DecodeConfig | None) -> "ValueDecoder | None":
+    """Return the decoder of ``table``. Raises ConfigError for files that cannot be used."""
+    if table is None:
+        return None
+    system = connection.system
+    topics = system_named(system).topic_schemas(connection) if table.by_brokers else None
+    return decoder_of(table, system, topics=topics)
+
+
+def decoded(
+    decoder: "ValueDecoder | None",
+    batch: pa.RecordBatch,
+    runs: Sequence[tuple[Log, int, int]],
+    columns: Sequence[str] | None,
+) -> Iterator[Piece]:
+    """Yield the rows of ``batch``, whose logs are ``runs``; without a decoder its ``columns`` (None: all).
+
+    Raises FastwireError for a value that does not fit if ``decode.on_error`` is "stop".
+    """
+    if decoder is None:
+        yield Piece(batch if columns is None else batch.select(columns), ())
+        return
+    try:
+        for rows in decoder.decode(batch, runs, _pause):
+            yield Piece(rows.batch, rows.dead_letters)
+    except LogRefusedError as exc:
+        raise exc.with_traceback(None) from None
+
+
+def _pause(why: str, seconds: float) -> None:
+    time.sleep(seconds)
