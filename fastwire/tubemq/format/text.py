@@ -8,9 +8,11 @@ from fastwire.errors import ProtocolError
 __all__ = [
     "BROKER_PORT",
     "BROKER_TLS_PORT",
+    "MOST_PARTITIONS",
     "Broker",
     "BrokerPartition",
     "TopicMeta",
+    "check_total",
     "group_by_topic",
     "read_broker",
     "read_failure",
@@ -23,6 +25,8 @@ __all__ = [
 
 BROKER_PORT = 8123
 BROKER_TLS_PORT = 8124
+MOST_PARTITIONS = 50_000
+"""Partitions that a Master may name to one client, which keeps each of them."""
 
 _STORE = 10_000  # partition ids of store n begin at n times this
 _MOST_STORES = 1000
@@ -144,6 +148,15 @@ def _bounded(meta: TopicMeta, what: str, text: str) -> TopicMeta:
     if meta.stores > _MOST_STORES or meta.partitions > _MOST_PARTITIONS:
         raise _wrong(what, text)
     return meta
+
+
+def check_total(metas: Iterable[TopicMeta]) -> None:
+    """Raise ProtocolError if there are more partitions in ``metas`` than a client can keep."""
+    total = sum(meta.stores * meta.partitions for meta in metas)
+    if total > MOST_PARTITIONS:
+        raise ProtocolError(
+            "topic metadata", detail=f"the Master names {total:,} partitions, at most {MOST_PARTITIONS:,} fit"
+        )
 
 
 def read_topic_meta(text: str) -> list[TopicMeta]:

@@ -148,7 +148,8 @@ class ClientMembership(ConsumerClient):
                 self.token.store(body.authorizedInfo)
             if body.HasField("opsTaskInfo"):
                 self._operated(body.opsTaskInfo)
-        mine = share(self.metadata.partitions(), self.settings.source_count, self.settings.node_id)
+        ours = (each for each in self.metadata.partitions() if each.topic in self.settings.topics)
+        mine = share(ours, self.settings.source_count, self.settings.node_id)
         self._wanted = {each.key: each for each in mine}
 
     def _schedule(self) -> None:

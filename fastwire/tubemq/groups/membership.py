@@ -12,13 +12,12 @@ from google.protobuf.message import Message
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.frame import Method
-from fastwire.tubemq.format.text import BrokerPartition, read_subscription, write_conditions
+from fastwire.tubemq.format.text import MOST_PARTITIONS, BrokerPartition, read_subscription, write_conditions
 from fastwire.tubemq.groups.master import RETRY_S, ConsumerClient, ConsumerSettings, State
 
 __all__ = ["Assignment", "Bound", "EventType", "Membership", "Settings", "State"]
 
 REPORT_EVERY = 6  # heartbeats
-MOST_PARTITIONS = 50_000  # that a Master may name to one member: each costs memory for good
 
 _DONE = 2  # status of the result of an event
 

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.credentials import UNDEFINED
-from fastwire.tubemq.format.text import Broker, BrokerPartition, TopicMeta, group_by_topic, read_broker, read_topic_meta
+from fastwire.tubemq.format.text import (
+    Broker,
+    BrokerPartition,
+    TopicMeta,
+    check_total,
+    group_by_topic,
+    read_broker,
+    read_topic_meta,
+)
 
 __all__ = ["Metadata", "share"]
 
@@ -48,6 +56,7 @@ class Metadata:
         topics: list[TopicMeta] = []
         if not isinstance(body, pb.RegisterResponseM2CV2):
             topics = [meta for text in body.topicMetaInfoList for meta in read_topic_meta(text)]
+            check_total(topics)
         if body.HasField("brokerConfigId"):
             if brokers:
                 self._brokers = {broker.id: broker for broker in brokers}

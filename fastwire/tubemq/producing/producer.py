@@ -12,7 +12,7 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.credentials import UNDEFINED
 from fastwire.tubemq.format.error import BrokerError, Code, Remedy, remedy_of
 from fastwire.tubemq.format.frame import Method
-from fastwire.tubemq.format.text import Broker, BrokerPartition, read_broker, read_producer_topic
+from fastwire.tubemq.format.text import Broker, BrokerPartition, check_total, read_broker, read_producer_topic
 from fastwire.tubemq.groups.master import RETRY_S, ClientSettings, MasterClient, State
 from fastwire.tubemq.protocol.request import encode_payload, send_request
 
@@ -101,8 +101,9 @@ class Producer(MasterClient):
     def _store_topics(self, body: pb.HeartResponseM2P) -> None:
         partitions: dict[str, list[BrokerPartition]] = {}
         most_of: dict[str, int] = {}
-        for text in body.topicInfos:
-            metas, most = read_producer_topic(text)
+        listed = [read_producer_topic(text) for text in body.topicInfos]
+        check_total(meta for metas, _ in listed for meta in metas)
+        for metas, most in listed:
             for meta in metas:
                 broker = self._brokers.get(meta.broker_id)
                 if broker is not None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.error import BrokerError
 from fastwire.tubemq.format.frame import Method
@@ -127,6 +128,19 @@ def test_partitions_that_come_and_go() -> None:
     assert not one.held
     made = step(one, 20.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     assert (made.subRepInfo.reportSubInfo, list(made.subRepInfo.partSubInfo)) == (True, [])
+
+
+def test_partitions_of_other_topics_and_without_end_are_not_taken() -> None:
+    one = ready()
+    share = one.take_share(0.0)
+    step(one, 0.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
+    step(one, 10.0, metadata(7, "secrets#1:1:3:1", "gold#1:1:2:1"), Method.CLIENT_METADATA)
+    assert share == Share(take=(ZERO, ONE))
+    assert one.take_share(10.0) is None
+    step(one, 10.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
+    with pytest.raises(ProtocolError, match="names 300,000 partitions"):
+        step(one, 20.0, metadata(8, *["gold#1:1000:100:1"] * 3), Method.CLIENT_METADATA)
+    assert one.chosen == {ZERO.key, ONE.key}
 
 
 def test_a_partition_that_left_while_it_was_registered_is_given_up() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.error import BrokerError
 from fastwire.tubemq.format.frame import Method
@@ -86,6 +87,13 @@ def test_partitions_come_and_go_with_heartbeats() -> None:
     assert sorted(map(str, chosen(one, 2))) == ["1:0", "2:0"]
     step(one, 30.0, beat("gold#3:1:1#"), Method.PRODUCER_HEARTBEAT)  # of a broker that is not known
     assert chosen(one, 1) == [None]
+
+
+def test_a_list_without_end_changes_nothing() -> None:
+    one = ready("gold#1:2:1#")
+    with pytest.raises(ProtocolError, match="names 300,000 partitions"):
+        step(one, 10.0, beat(*["gold#1:100:1000#"] * 3), Method.PRODUCER_HEARTBEAT)
+    assert chosen(one, 2) == ["1:0", "1:1"]
 
 
 def test_a_send_that_fails_is_repeated_elsewhere() -> None:
