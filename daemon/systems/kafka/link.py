@@ -81,11 +81,8 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
         """
         settings = self._settings
         mechanism = self._exchange = None if settings.login is None else await settings.login.begin()
-        tls = None if settings.tls is None else settings.tls.context()
         try:
-            await self._connect(
-                *self.address, tls, settings, lambda: self.connection.connect(self._loop.time(), mechanism)
-            )
+            await self._connect(*self.address, settings, lambda: self.connection.connect(self._loop.time(), mechanism))
         except LinkLost as exc:
             if not self.connection.unheard:
                 raise

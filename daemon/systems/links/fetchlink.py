@@ -1,4 +1,4 @@
-"""Connections by which records are requested: each has a fetcher, which decides what to request next."""
+"""Connections by which records are requested, and those with a fetcher, which decides what to request next."""
 
 from collections.abc import Sequence, Sized
 from typing import Any, Generic, Protocol, TypeVar
@@ -10,7 +10,7 @@ from fastwire.event import Connected, CorruptFound, FetchDone, Reply
 from .brokerbook import Address
 from .link import BrokerLink, LinkMachine
 
-__all__ = ["FetchLink", "FetchOwner", "Fetching"]
+__all__ = ["FetchLink", "FetchOwner", "Fetching", "OwnedLink"]
 
 C = TypeVar("C", bound=LinkMachine[Any])
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -59,18 +59,55 @@ class FetchOwner(Protocol[R_contra, D_contra]):
 F = TypeVar("F", bound=Fetching[Any])
 
 
-class FetchLink(BrokerLink[C, E, A], Generic[C, E, A, F]):
-    """A connection to the broker at ``address``; ``fetcher`` has the partitions that are read by it."""
+class OwnedLink(BrokerLink[C, E, A]):
+    """A connection to the server at ``address``, whose events ``owner`` receives."""
 
-    def __init__(self, address: Address, connection: C, fetcher: F, owner: FetchOwner[Any, Any]) -> None:
+    def __init__(self, address: Address, connection: C, owner: FetchOwner[Any, Any]) -> None:
         super().__init__(connection, owner.on_chunk)
         self.address = address
-        self.fetcher = fetcher
         self._owner = owner
 
     def __str__(self) -> str:
         host, port = self.address
         return f"{host}:{port}"
+
+    # --- calls of the transport
+
+    def _on_events(self, events: Sequence[E]) -> None:
+        for event in events:
+            match event:
+                case ChunkReady(chunk):
+                    self._owner.on_chunk(chunk)
+                case FetchDone(fetched):
+                    self._fetched(fetched)
+                case Reply(request_id, answer):
+                    self._answered(request_id, answer)
+                case CorruptFound(found):
+                    self._owner.on_corrupt(found)
+                case Connected():
+                    self._let_in()
+                    self._owner.on_connected(self)
+                case Lost(reason):
+                    self.abort(reason)
+                case _:
+                    self._on_event(event)
+
+    def _fetched(self, fetched: Any) -> None:
+        self._owner.on_fetched(self, fetched)
+
+    def _on_event(self, event: E) -> None:
+        """Handle an event that only this system has. The transport handles ``More``."""
+
+    def _left(self, text: str, reason: Exception | None) -> None:
+        self._owner.on_lost(self, reason)
+
+
+class FetchLink(OwnedLink[C, E, A], Generic[C, E, A, F]):
+    """An owned connection; ``fetcher`` has the partitions that are read by it."""
+
+    def __init__(self, address: Address, connection: C, fetcher: F, owner: FetchOwner[Any, Any]) -> None:
+        super().__init__(address, connection, owner)
+        self.fetcher = fetcher
 
     @property
     def carries(self) -> bool:
@@ -86,30 +123,6 @@ class FetchLink(BrokerLink[C, E, A], Generic[C, E, A, F]):
         if self.fetcher.may_ask and self.ready and self.fetcher.pump(self.connection, self._loop.time()):
             self.transport.flush()
 
-    # --- calls of the transport
-
-    def _on_events(self, events: Sequence[E]) -> None:
-        for event in events:
-            match event:
-                case ChunkReady(chunk):
-                    self._owner.on_chunk(chunk)
-                case FetchDone(fetched):
-                    self._owner.on_fetched(self, fetched)
-                case Reply(request_id, answer):
-                    self._answered(request_id, answer)
-                case CorruptFound(found):
-                    self._owner.on_corrupt(found)
-                case Connected():
-                    self._let_in()
-                    self._owner.on_connected(self)
-                case Lost(reason):
-                    self.abort(reason)
-                case _:
-                    self._on_event(event)
-
-    def _on_event(self, event: E) -> None:
-        """Handle an event that only this system has. The transport handles ``More``."""
-
     def _left(self, text: str, reason: Exception | None) -> None:
         self.fetcher.lost()
-        self._owner.on_lost(self, reason)
+        super()._left(text, reason)

@@ -4,9 +4,9 @@ A state machine implements the protocol; the link owns its socket, passes its ch
 """
 
 import asyncio
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
@@ -14,12 +14,14 @@ from fastwire.connection import Scanning
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.grammar import Grammar
 
+from ...config.secured import Secured
 from ...net.endpoint import LinkLost, Machine, WrongProtocol
+from ...net.tls import ClientTls
 from ...net.transport import Transport, open_transport
 from ...runtime.clock import CLOCK
 from .wrongport import foreign, unheard
 
-__all__ = ["BrokerLink", "LinkMachine", "Reach", "ScanSettings", "scan_options"]
+__all__ = ["BrokerLink", "LinkMachine", "LinkSettings", "scan_options", "tls_fields"]
 
 CONTROL_BUFFER_BYTES = 64 << 10  # of a connection that fetches no records
 
@@ -54,31 +56,26 @@ class LinkMachine(Machine[E_co], Protocol[E_co]):
         """Drop the rows of the open chunk."""
 
 
-class Reach(Protocol):
-    """The settings of a client that concern every connection."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """Settings of every connection of a client, and of the records that come by it; a system adds its own."""
 
-    @property
-    def server_name(self) -> str:
-        """The name that the broker's certificate must carry; "" for its host."""
-
-    @property
-    def connect_timeout_s(self) -> float:
-        """Timeout of a connection attempt in seconds."""
-
-
-class ScanSettings(Protocol):
-    """The settings of a client that concern the decoding of records."""
-
-    @property
-    def columns(self) -> frozenset[str] | None:
-        """The columns to build, None for all."""
-
-    @property
-    def on_corrupt(self) -> Literal["dead_letter", "stop"]:
-        """Reaction to records that cannot be decoded."""
+    tls: ClientTls | None = None
+    server_name: str = ""
+    """The name that the broker's certificate must carry; "" for its host."""
+    columns: frozenset[str] | None = None
+    """The columns to build, None for all."""
+    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
+    """Reaction to records that cannot be decoded."""
+    connect_timeout_s: float = 10.0
 
 
-def scan_options(settings: ScanSettings, fetch_bytes: int | None) -> dict[str, Any]:
+def tls_fields(own: Secured) -> dict[str, Any]:
+    """Return the fields of ``LinkSettings`` about TLS. Raises ConfigError for unusable files."""
+    return {"tls": ClientTls(own.tls) if own.url.tls else None, "server_name": own.tls.server_name or ""}
+
+
+def scan_options(settings: LinkSettings, fetch_bytes: int | None) -> dict[str, Any]:
     """Return the options of a connection's scanner. ``fetch_bytes``: its buffer, None if it fetches no records."""
     return {
         "columns": settings.columns,
@@ -153,13 +150,22 @@ class BrokerLink(ABC, Generic[C, E, A]):
     # --- opening
 
     async def _connect(
-        self, host: str, port: int, tls: ssl.SSLContext | None, reach: Reach, hello: Callable[[], object]
+        self, host: str, port: int, settings: LinkSettings, hello: Callable[[], object], *, plain: bool = False
     ) -> None:
-        """Connect, send ``hello`` and wait for the handshake. Raises UnreachableError, LinkLost, or the refusal."""
+        """Connect, send ``hello`` and wait for the handshake. Raises UnreachableError, LinkLost, or the refusal.
+
+        A ``plain`` connection has no TLS, whatever the settings say.
+        """
+        tls = None if plain or settings.tls is None else settings.tls.context()
         self._peer = port, tls is not None
         try:
             await open_transport(
-                self.transport, host, port, tls=tls, server_name=reach.server_name, timeout_s=reach.connect_timeout_s
+                self.transport,
+                host,
+                port,
+                tls=tls,
+                server_name=settings.server_name,
+                timeout_s=settings.connect_timeout_s,
             )
         except BaseException:
             self.transport.forget()

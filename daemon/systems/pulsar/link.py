@@ -165,16 +165,15 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
         """
         settings = self._settings
         data = self._shown = await settings.credentials.data()
-        tls = settings.tls.context() if settings.tls is not None and self.physical.tls else None
         proxy_to = "" if self.physical == self.address else self.address.netloc
         await self._connect(
             self.physical.host,
             self.physical.port,
-            tls,
             settings,
             lambda: self.connection.connect(
                 self._loop.time(), method=settings.credentials.method, data=data, proxy_to=proxy_to
             ),
+            plain=not self.physical.tls,
         )
 
     # --- requests

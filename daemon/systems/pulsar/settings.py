@@ -15,7 +15,7 @@ from fastwire.pulsar.protocol.schema import wire_schema
 from ...config import ConfigError, Connection, Problem, TopicChoice
 from ...config.secretpath import shown_path
 from ...net.auth import Credentials, NoCredentials
-from ...net.tls import ClientTls
+from ..links.link import LinkSettings, tls_fields
 from ..writer import Keys
 from .config import EncryptionConfig, PulsarConnection, SchemaConfig
 from .login import login
@@ -47,21 +47,16 @@ WIRE_TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(LinkSettings):
     """Addresses, credentials and options of the connections to a cluster."""
 
     url: ServiceUrl
     credentials: Credentials = field(default_factory=NoCredentials)
-    tls: ClientTls | None = None
-    server_name: str = ""
     listener: str = ""  # name of the broker's advertised listener
-    columns: frozenset[str] | None = None
-    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
     decryptor: "Decryptor | None" = None
     on_undecryptable: OnFailure = "fail"
     keep_alive_s: float = 30.0
     operation_timeout_s: float = 30.0
-    connect_timeout_s: float = 10.0
 
 
 def client_fields(connection: Connection) -> dict[str, Any]:
@@ -70,8 +65,7 @@ def client_fields(connection: Connection) -> dict[str, Any]:
     return {
         "url": own.url,
         "credentials": login(own.auth, client_certificate=own.tls.cert is not None),
-        "tls": ClientTls(own.tls) if own.url.tls else None,
-        "server_name": own.tls.server_name or "",
+        **tls_fields(own),
         "listener": own.listener or "",
         "decryptor": decryptor(own.encryption),
         "on_undecryptable": own.encryption.on_failure,

@@ -72,7 +72,7 @@ class Link(FetchLink[Connection, Event, Answer, Fetcher]):
         def hello() -> None:
             self._on_events(self.connection.connect(self._loop.time()))
 
-        await self._connect(*self.address, None, self._settings, hello)
+        await self._connect(*self.address, self._settings, hello)
 
     def begin(self, request: Request, *, timeout_s: float | None = None) -> "asyncio.Future[Answer]":
         """Make a request; its answer comes into the future, or LinkLost. Raises LinkLost.

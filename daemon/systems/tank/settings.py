@@ -2,31 +2,24 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fastwire.address import HostsUrl
 
 from ...config import Connection
+from ..links.link import LinkSettings
 from .config import TankConnection
 
 __all__ = ["ClientSettings", "client_fields"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(LinkSettings):
     """Addresses and options of the connections to a cluster; the protocol has neither credentials nor TLS."""
 
     url: HostsUrl
     client_id: str = "fastwire"
-    columns: frozenset[str] | None = None
-    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
     request_timeout_s: float = 30.0
-    connect_timeout_s: float = 10.0
-
-    @property
-    def server_name(self) -> str:
-        """See ``Reach``: there are no certificates."""
-        return ""
 
 
 def client_fields(connection: Connection) -> dict[str, Any]:

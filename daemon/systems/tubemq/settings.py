@@ -4,13 +4,13 @@ import os
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from fastwire.address import HostsUrl
 
 from ...config import Connection
 from ...net.endpoint import own_host
-from ...net.tls import ClientTls
+from ..links.link import LinkSettings, tls_fields
 from .config import TubeMQConnection
 from .login import Login
 
@@ -18,17 +18,13 @@ __all__ = ["ClientSettings", "client_fields"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(LinkSettings):
     """Addresses and options of the connections to a cluster."""
 
     url: HostsUrl
-    columns: frozenset[str] | None = None
-    on_corrupt: Literal["dead_letter", "stop"] = "dead_letter"
     request_timeout_s: float = 10.0
     connect_timeout_s: float = 3.0
     login: Login | None = None
-    tls: ClientTls | None = None
-    server_name: str = ""
     host: str = field(default_factory=own_host)
     """The IPv4 address of this machine, which servers show to operators."""
 
@@ -57,6 +53,5 @@ def client_fields(connection: Connection) -> dict[str, Any]:
     return {
         "url": own.url,
         "login": Login(own.auth) if own.auth.given else None,
-        "tls": ClientTls(own.tls) if own.url.tls else None,
-        "server_name": own.tls.server_name or "",
+        **tls_fields(own),
     }
