@@ -10,7 +10,7 @@ from typing import Any
 
 from fastwire.systems import row_of
 
-from .config import Connection, TopicChoice, parse_connection, parse_size, parse_source
+from .config import Connection, parse_connection, parse_size, parse_source
 from .systems.base import TopicReader
 from .systems.consuming.consumer import Consumer, Delivery
 from .systems.registry import consuming, reading, system_named
@@ -55,16 +55,7 @@ class Client:
         with a time zone. Raises ValueError for a topic, pattern or start that the system does not have, and ConfigError
         for unusable files; the block and the iteration raise FastwireError where the brokers refuse or do not answer.
         """
-        grammar = self._system.grammar
-        if isinstance(start, datetime):
-            start = start.isoformat()
-        elif not isinstance(start, str):
-            raise ValueError(f"a start is a text or a datetime, not {start!r:.200}")
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if bool(names) == (pattern is not None):
-            raise ValueError("a reader takes either topics or a pattern")
-        choice = TopicChoice(tuple(map(grammar.topic, names)), None if pattern is None else grammar.pattern(pattern))
-        return reading(self._connection, choice, self._system.start_of(start, choice))
+        return reading(self._connection, *self._system.chosen(topics, pattern, start))
 
     def subscribe(
         self,

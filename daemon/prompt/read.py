@@ -64,20 +64,14 @@ def read(
     """
     made = parse_connection({"url": url} | connection)
     system = system_named(made.system)
-    grammar = system.grammar
-    names = [topic] if isinstance(topic, str) else list(topic)
-    if bool(names) == (pattern is not None):
-        raise ValueError("read takes either topics or a pattern")
-    choice = TopicChoice(tuple(map(grammar.topic, names)), None if pattern is None else grammar.pattern(pattern))
-    if isinstance(start, datetime):
-        start = start.isoformat()
+    choice, begin = system.chosen(topic, pattern, start)
     if limit is not None and (isinstance(limit, bool) or limit < 0):
         raise ValueError(f"limit is a number of rows, not {limit!r}")
-    table = decode_table(decode, columns, grammar.name)
+    table = decode_table(decode, columns, made.system)
     return Records(
         made,
         choice,
-        system.start_of(start, choice),
+        begin,
         end=_moment(end),
         partitions=None if partitions is None else frozenset(partitions),
         columns=None if columns is None else tuple(columns),

@@ -6,8 +6,9 @@ jobs. ``fastwire.systems`` lists the systems. No module outside the folder of a 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -112,6 +113,21 @@ class System(ABC):
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """Return the first position of ``topics`` that ``text``, the option ``--from``, names. Raises ValueError."""
         return parse_start(text, self.grammar)
+
+    def chosen(
+        self, topics: str | Iterable[str], pattern: str | None, start: str | datetime
+    ) -> tuple[TopicChoice, Start]:
+        """Return the topics and the first position that a caller in Python means. Raises ValueError."""
+        if isinstance(start, datetime):
+            start = start.isoformat()
+        elif not isinstance(start, str):
+            raise ValueError(f"a start is a text or a datetime, not {start!r:.200}")
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("a reader takes either topics or a pattern")
+        grammar = self.grammar
+        choice = TopicChoice(tuple(map(grammar.topic, names)), None if pattern is None else grammar.pattern(pattern))
+        return choice, self.start_of(start, choice)
 
     @abstractmethod
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:

@@ -170,6 +170,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no topic": ({"topic": ()}, "either topics or a pattern"),
     "a column": ({"columns": ["price"]}, '"price" is not a column: known are key, value'),
     "a start": ({"start": "yesterday"}, "yesterday"),
+    "a start of another type": ({"start": 5}, "a start is a text or a datetime, not 5"),
     "an end": ({"end": "soon"}, 'end is "now" or a time with its zone'),
     "an end without zone": ({"end": datetime(2026, 1, 1)}, "needs a zone"),  # noqa: DTZ001
     "a limit": ({"limit": -1}, "limit is a number of rows"),
