@@ -12,7 +12,8 @@ from fastwire.errors import ProtocolError
 from fastwire.kafka.producing.payload import Compression, Record, encode_batch, encode_block_batch, encode_records
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
-from tests.support.kafka.golden import GOLDEN, Reading, Row, StoredLog, described, digest, fetch_response, golden, names
+from tests.support.kafka.golden import GOLDEN, Reading, StoredLog, described, digest, fetch_response, golden, names
+from tests.support.scanned import Row
 from tests.support.times import LAST_MILLI, micros_of, nearest_millis
 
 RECORDS = names("records")

@@ -30,8 +30,9 @@ from fastwire.tank.format.message import (
 from fastwire.tank.producing.bundle import Message, encode_bundle, read_head, read_messages
 from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
 from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
+from tests.support.scanned import Row
 from tests.support.tank.bundles import split_bundles
-from tests.support.tank.golden import Reading, Row, asked_by, described, digest, names, request, response, timestamp_of
+from tests.support.tank.golden import Reading, asked_by, described, digest, names, request, response, timestamp_of
 
 CONSUME = [name for name in names("consume") if not name.startswith("bad_")]
 BAD = [name for name in names("consume") if name.startswith("bad_")]

@@ -2,28 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 from pathlib import Path
 from struct import pack
 from typing import Any
 
-import pyarrow as pa
-
-from fastwire.columns.scan import Stop
 from fastwire.kafka.format.message import encode_response
 from fastwire.kafka.reading.evidence import CorruptBatch
 from fastwire.kafka.reading.response import Fetched, Planned
 from fastwire.kafka.reading.scan import Scanner
 from fastwire.kafka.reading.slot import SlotTable
-from fastwire.position import Log, Position, Span
+from fastwire.position import Log, Position
 from fastwire.wire.pool import Pool
-from tests.support.times import rows_with_times
+from tests.support.scanned import Row, Scanned
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka"
 FETCH = 1
-
-Row = dict[str, Any]
 
 
 def names(folder: str) -> list[str]:
@@ -48,7 +42,7 @@ def fetch_response(records: bytes | None, *, version: int = 12, correlation_id: 
     )
 
 
-class Reading:
+class Reading(Scanned):
     """A scanner over any number of partitions of topic t, and all that came out of it."""
 
     def __init__(
@@ -65,11 +59,7 @@ class Reading:
         pool: Pool | None = None,
     ) -> None:
         self.slots = SlotTable()
-        self.scanner = Scanner(self.slots, pool or Pool(1 << 28), on_corrupt=on_corrupt, columns=columns)
-        self.rows: list[Row] = []
-        self.spans: list[Span] = []
-        self.dead_letters: list[Any] = []
-        self.unfit_times = 0
+        super().__init__(Scanner(self.slots, pool or Pool(1 << 28), on_corrupt=on_corrupt, columns=columns))
         self.fetched: list[Fetched] = []
         self.corrupt: list[CorruptBatch] = []
         self.responses: list[bytes] = []
@@ -85,31 +75,6 @@ class Reading:
         asked = {index: (index, 1) for index in range(self.partitions)}
         self.scanner.plan(correlation_id, Planned(self.version, self.committed, {self.key: asked}))
 
-    def feed(self, data: bytes, cuts: Iterable[int] = ()) -> None:
-        """Receive ``data`` in pieces that end at ``cuts``, and take everything that comes of it."""
-        for piece in pieces(data, cuts):
-            rest = memoryview(piece)
-            while rest:
-                room = self.scanner.get_buffer()
-                size = min(len(room), len(rest))
-                room[:size] = rest[:size]
-                room.release()
-                self.scanner.received(size)
-                rest = rest[size:]
-                self._scan()
-
-    def _scan(self) -> None:
-        while True:
-            match self.scanner.scan():
-                case Stop.NEED_BYTES:
-                    return
-                case Stop.CHUNK_FULL:
-                    self.take()
-                case Stop.FOUND:
-                    self._found()
-                case Stop.OUTPUT_CAP:
-                    self.scanner.resume()
-
     def _found(self) -> None:
         match self.scanner.take_found():
             case Fetched() as fetched:
@@ -118,19 +83,6 @@ class Reading:
                 self.corrupt.append(corrupt)
             case bytes() as response:
                 self.responses.append(response)
-
-    def take(self) -> None:
-        """Close the open chunk, and add what it holds."""
-        chunk = self.scanner.take_chunk()
-        if chunk is None:
-            return
-        if chunk.rows:
-            batch = pa.record_batch(chunk)
-            batch.validate(full=True)
-            self.rows += rows_with_times(batch)
-            self.unfit_times += chunk.unfit_times
-        self.spans += chunk.spans()
-        self.dead_letters += chunk.dead_letters
 
     def read(self, data: bytes, cuts: Iterable[int] = ()) -> list[Row]:
         """All rows of one Fetch response."""
@@ -160,12 +112,6 @@ class StoredLog:
             records = self.answer(reading.slots.fetch_offset(0), reading.slots.fetch_bytes(0, room))
             reading.read(fetch_response(records, correlation_id=number, high_watermark=self.end))
         return reading.rows
-
-
-def pieces(data: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
-    edges = sorted({0, len(data), *(cut for cut in cuts if 0 < cut < len(data))})
-    for first, last in pairwise(edges):
-        yield data[first:last]
 
 
 def digest(rows: Iterable[Row], timestamps: dict[int, int] | None = None) -> str:

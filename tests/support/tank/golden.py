@@ -2,27 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from struct import pack
 from typing import Any
 
-import pyarrow as pa
-
-from fastwire.columns.scan import Stop
-from fastwire.position import Log, Position, Span
+from fastwire.position import Log, Position
 from fastwire.tank.format.message import MessageType
 from fastwire.tank.reading.response import Fetched, Planned
 from fastwire.tank.reading.scan import CorruptBundle, Scanner
 from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
-from tests.support.times import EPOCH, rows_with_times
+from tests.support.scanned import Row, Scanned
+from tests.support.times import EPOCH
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tank"
-
-Row = dict[str, Any]
 
 
 def described(name: str) -> dict[str, Any]:
@@ -41,11 +36,6 @@ def request(name: str) -> bytes:
 
 def response(name: str) -> bytes:
     return (GOLDEN / f"{name}.resp.bin").read_bytes()
-
-
-def pieces(data: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
-    for start, end in pairwise((0, *cuts, len(data))):
-        yield data[start:end]
 
 
 def timestamp_of(row: Row) -> int:
@@ -70,7 +60,7 @@ def digest(rows: Iterable[Row]) -> str:
     return summed.hexdigest()
 
 
-class Reading:
+class Reading(Scanned):
     """A scanner over some partitions, and all that came out of it."""
 
     def __init__(
@@ -83,13 +73,8 @@ class Reading:
         buffer_bytes: int = 1 << 20,
     ) -> None:
         self.slots = SlotTable()
-        self.scanner = Scanner(
-            self.slots, pool or Pool(1 << 28), on_corrupt=on_corrupt, columns=columns, buffer_bytes=buffer_bytes
-        )
-        self.rows: list[Row] = []
-        self.spans: list[Span] = []
-        self.dead_letters: list[Any] = []
-        self.unfit_times = 0
+        pool = pool or Pool(1 << 28)
+        super().__init__(Scanner(self.slots, pool, on_corrupt=on_corrupt, columns=columns, buffer_bytes=buffer_bytes))
         self.fetched: list[Fetched] = []
         self.corrupt: list[CorruptBundle] = []
         self.answers: list[tuple[int, bytes]] = []
@@ -106,31 +91,6 @@ class Reading:
             topics.setdefault(topic.encode(), {})[partition] = (self.index[topic, partition], 1)
         self.scanner.plan(request_id, Planned(topics))
 
-    def feed(self, data: bytes, cuts: Iterable[int] = ()) -> None:
-        """Receive ``data`` in pieces that end at ``cuts``, and take everything that comes of it."""
-        for piece in pieces(data, cuts):
-            rest = memoryview(piece)
-            while rest:
-                room = self.scanner.get_buffer()
-                size = min(len(room), len(rest))
-                room[:size] = rest[:size]
-                room.release()
-                self.scanner.received(size)
-                rest = rest[size:]
-                self._scan()
-
-    def _scan(self) -> None:
-        while True:
-            match self.scanner.scan():
-                case Stop.NEED_BYTES:
-                    return
-                case Stop.CHUNK_FULL:
-                    self.take()
-                case Stop.FOUND:
-                    self._found()
-                case Stop.OUTPUT_CAP:
-                    self.scanner.resume()
-
     def _found(self) -> None:
         match self.scanner.take_found():
             case Fetched() as fetched:
@@ -141,19 +101,6 @@ class Reading:
                 self.pings += 1
             case (int() as kind, bytes() as payload):
                 self.answers.append((kind, payload))
-
-    def take(self) -> None:
-        """Close the open chunk, and add what it holds."""
-        chunk = self.scanner.take_chunk()
-        if chunk is None:
-            return
-        if chunk.rows:
-            batch = pa.record_batch(chunk)
-            batch.validate(full=True)
-            self.rows += rows_with_times(batch)
-            self.unfit_times += chunk.unfit_times
-        self.spans += chunk.spans()
-        self.dead_letters += chunk.dead_letters
 
     def read(self, data: bytes, cuts: Iterable[int] = ()) -> list[Row]:
         """All rows of one consume answer."""
