@@ -81,6 +81,7 @@ ONLY_IN = {
         "dataset.levelvalues",
         "dataset.tables.statistics",
         "dataset.log.deadletterfile",
+        "dataset.log.ipcfile",
         "dataset.proof.verify",
         "sinks.dataset",
         "sinks.decodedstdout",
