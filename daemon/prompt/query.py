@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QueryError",
     "TopicTable",
+    "check_row_wise",
     "copy",
     "first_rows",
     "opened",
@@ -91,6 +92,28 @@ def tables_of(connection: "duckdb.DuckDBPyConnection", sql: str, topics: Mapping
         for each in dict.fromkeys(reads)
         if each in names
     ]
+
+
+def check_row_wise(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
+    """Raise ValueError for a query whose result for some rows depends on others: it has no end while rows come."""
+    node = _parsed(connection, sql)["statements"][0]["node"]
+    table = node.get("from_table") or {}
+    nodes = list(_nodes(node))
+    aggregates = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'aggregate'"
+    known = {name for (name,) in connection.execute(aggregates).fetchall()}
+    called = {str(each.get("function_name")) for each in nodes if each.get("class") == "FUNCTION"}
+    parts = {
+        "several tables": node["type"] != "SELECT_NODE" or table.get("type") != "BASE_TABLE",
+        "WITH": bool(_ctes(node)),
+        "GROUP BY": bool(node.get("group_expressions")) or node.get("aggregate_handling") != "STANDARD_HANDLING",
+        "DISTINCT, ORDER BY or LIMIT": bool(node.get("modifiers")),
+        "a sample": bool(table.get("sample") or node.get("sample")),
+        "a window": any(each.get("class") == "WINDOW" for each in nodes) or bool(node.get("qualify")),
+        "a subquery": any(each.get("class") == "SUBQUERY" for each in nodes),
+        **{f"{name}()": True for name in sorted(called & known)},
+    }
+    if found := next((part for part, there in parts.items() if there), None):
+        raise ValueError(f"{found} needs all rows: a query that follows a topic looks at each row by itself")
 
 
 def with_topics(connection: "duckdb.DuckDBPyConnection", tables: Iterable[tuple[TopicTable, "Records"]]) -> None:

@@ -16,6 +16,8 @@ from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_opt
 from ..topicnames import complete_topic
 
 if TYPE_CHECKING:
+    import duckdb
+
     from ...prompt.query import TopicTable
     from ...prompt.read import Records
 
@@ -72,6 +74,9 @@ def query(
     message: Message = "",
     registry: Registry = "",
     memory: Annotated[str, typer.Option(help="Memory of the query, above which it spills into files.")] = "1GiB",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print rows as they come, by default those from now on, until Ctrl-C.")
+    ] = False,
     *,
     broker: BrokerOptions,
 ) -> None:
@@ -86,7 +91,7 @@ def query(
     from ...config import ConfigError, parse_connection
     from ...config.rowwise import quoted
     from ...config.text import parse_size
-    from ...prompt.query import copy, first_rows, opened, reading, table_name, tables_of, with_topics
+    from ...prompt.query import check_row_wise, copy, first_rows, opened, reading, table_name, tables_of, with_topics
 
     try:
         connection = parse_connection({"url": url} | broker.keys())
@@ -96,7 +101,9 @@ def query(
     named = {table_name(topic): topic for topic in topics.split(",")}
     if len(named) < len(topics.split(",")):
         raise typer.BadParameter("two topics have one table name", param_hint="TOPIC")
-    form = form or (Output.TABLE if sys.stdout.isatty() and output is None else Output.CSV)
+    form = form or (Output.TABLE if sys.stdout.isatty() and output is None and not follow else Output.CSV)
+    if follow and (form not in (Output.CSV, Output.JSONL) or output is not None):
+        raise typer.BadParameter("prints csv or jsonl to standard output", param_hint="--follow")
     if form == Output.PARQUET and output is None:
         raise typer.BadParameter("parquet needs --output", param_hint="--format")
     if form == Output.TABLE and output is not None:
@@ -107,6 +114,11 @@ def query(
     with argument("SQL"), opened(limit) as engine:
         tables = tables_of(engine, sql, named)
         own = row_of(connection.system).names
+        if follow:
+            check_row_wise(engine, sql)
+            for each in tables:
+                _follow(engine, sql, form, each, _wanted(each, own, keys), url, named[each.name], start, broker.keys())
+            return
         read = [(each, _records(url, named[each.name], each, own, keys, start, broker.keys())) for each in tables]
         with reading(read):
             with_topics(engine, read)
@@ -133,19 +145,60 @@ def _records(
     """
     from ...prompt.read import read
 
-    prefix = "" if keys is None else "_"
-    mine = [f"{prefix}{name}" for name in own if f"{prefix}{name}" in table.columns]
-    columns = ["*", *mine]
-    if keys is None:
-        columns = list(own) if table.all_columns else mine or [own[-1]]
-    since = table.since.get(f"{prefix}timestamp")
-    wanted = {"progress": sys.stderr.isatty(), "columns": columns, "decode": keys, **connection}
+    since = table.since.get("timestamp" if keys is None else "_timestamp")
+    wanted = {"progress": sys.stderr.isatty(), **_wanted(table, own, keys), **connection}
     if not start and since is not None:
         try:
             return read(url, topic, start=since, **wanted)
         except ValueError:
             pass  # it finds no record by its time
     return read(url, topic, start=start or "earliest", **wanted)
+
+
+def _wanted(table: "TopicTable", own: Sequence[str], keys: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the columns that the query needs of a topic, whose records have the columns ``own``, and their table."""
+    prefix = "" if keys is None else "_"
+    mine = [f"{prefix}{name}" for name in own if f"{prefix}{name}" in table.columns]
+    columns = ["*", *mine]
+    if keys is None:
+        columns = list(own) if table.all_columns else mine or [own[-1]]
+    return {"columns": columns, "decode": keys}
+
+
+def _follow(
+    engine: "duckdb.DuckDBPyConnection",
+    sql: str,
+    form: Output,
+    table: "TopicTable",
+    wanted: dict[str, Any],
+    url: str,
+    topic: str,
+    start: str,
+    connection: dict[str, Any],
+) -> None:
+    """Print the result for each batch of records as it comes, until Ctrl-C or until the output is closed."""
+    from ...prompt.follow import follow
+    from ...prompt.query import copy, reading
+
+    options, lost = _COPY[form], 0
+    batches = follow(url, topic, start=start or "latest", **wanted, **connection)
+    try:
+        for batch in batches:
+            lost += len(batch.dead_letters)
+            if not batch.num_rows:
+                continue
+            engine.register(table.name, batch.records)
+            with reading(()):
+                read = _print(lambda target: copy(engine, sql, options, target))  # noqa: B023 - it runs at once
+            if not read:
+                break
+            options = options.replace("HEADER", "HEADER false")
+    except KeyboardInterrupt:
+        pass  # the end that was asked for
+    finally:
+        batches.close()
+    if lost:
+        print(f"{lost} records cannot be decoded and are left out", file=sys.stderr)
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -172,22 +225,27 @@ def _text(cell: Any) -> str:
     return str(cell)
 
 
-def _print(write: Callable[[str], None]) -> None:
-    """Print what ``write`` writes into the file of a name. Standard output is not opened anew, which may empty it."""
+def _print(write: Callable[[str], None]) -> bool:
+    """Print what ``write`` writes into the file of a name; return False if the output is closed.
+
+    Standard output is not opened anew, which may empty it.
+    """
     source, target = os.pipe()
-    printing = threading.Thread(target=_copy, args=(source,))
+    gone = threading.Event()
+    printing = threading.Thread(target=_copy, args=(source, gone))
     printing.start()
     try:
         write(f"/dev/fd/{target}")
     finally:
         os.close(target)
         printing.join()
+    return not gone.is_set()
 
 
-def _copy(source: int) -> None:
+def _copy(source: int, gone: threading.Event) -> None:
     with open(source, "rb") as pipe:
         try:
             shutil.copyfileobj(pipe, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            pass  # who reads has enough
+            gone.set()

@@ -1,6 +1,9 @@
 """``query``: SQL over topics of the embedded brokers."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -191,3 +194,42 @@ def test_a_time_before_now(engine: duckdb.DuckDBPyConnection) -> None:
 
 def test_names_of_tables() -> None:
     assert table_name("persistent://public/default/orders") == table_name("orders") == "orders"
+
+
+def test_rows_as_they_come_until_ctrl_c(kafka: KafkaDevBroker, typed: tuple[str, ...]) -> None:
+    """Each batch is printed when it comes; the columns are named once, and Ctrl-C is an end without an error."""
+    sql = "SELECT city, amount FROM orders WHERE amount >= 1000"
+    command = [sys.executable, "-m", "fastwire_daemon.cli", "query", kafka.url, "orders", sql, "--follow", *typed]
+    running_query = subprocess.Popen(
+        [*command, "--from", "earliest"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running_query.stdout is not None
+    try:
+        kafka.produce("orders", [b'{"id": 1, "city": "Bern", "amount": 1000}', b"none"], 0)
+        assert [running_query.stdout.readline() for _ in range(2)] == ["city,amount\n", "Bern,1000.0\n"]
+        kafka.produce("orders", [b'{"id": 2, "city": "Basel", "amount": 2000}'], 1)
+        assert running_query.stdout.readline() == "Basel,2000.0\n"
+        running_query.send_signal(signal.SIGINT)
+        out, err = running_query.communicate(timeout=60)
+        assert (running_query.returncode, out) == (0, "")
+        assert "1 records cannot be decoded" in err
+    finally:
+        running_query.kill()
+
+
+@pytest.mark.parametrize(
+    ("sql", "part"),
+    [
+        ("SELECT count(*) FROM orders", "count_star"),
+        ("SELECT city FROM orders GROUP BY city", "GROUP BY"),
+        ("SELECT value FROM orders ORDER BY 1", "ORDER BY"),
+        ("SELECT DISTINCT value FROM orders", "DISTINCT"),
+        ("SELECT row_number() OVER () FROM orders", "a window"),
+        ("SELECT * FROM orders AS one JOIN orders AS other USING (value)", "several tables"),
+        ("SELECT * FROM orders WHERE value IN (SELECT value FROM orders)", "a subquery"),
+    ],
+)
+def test_a_query_that_needs_all_rows_does_not_follow(run: Run, kafka: KafkaDevBroker, sql: str, part: str) -> None:
+    code, _, err = run("query", kafka.url, "orders", sql, "--follow")
+    assert code == 2
+    assert part in " ".join(err.split())

@@ -143,7 +143,7 @@ def test_a_member_that_is_killed_loses_nothing() -> None:
     written: set[str] = set()
     over = threading.Event()
 
-    def write() -> None:
+    def write(broker: KafkaDevBroker) -> None:
         while not over.wait(0.02):
             for partition in range(4):
                 mine = [f"{partition}-{len(written) + number}" for number in range(5)]
@@ -154,7 +154,7 @@ def test_a_member_that_is_killed_loses_nothing() -> None:
         broker.create_topic("orders", 4)
         member = subprocess.Popen([sys.executable, "-c", MEMBER, broker.url], stdout=subprocess.PIPE, text=True)
         assert member.stdout is not None
-        writer = threading.Thread(target=write)
+        writer = threading.Thread(target=write, args=(broker,))
         writer.start()
         try:
             seen = {member.stdout.readline().strip()}
