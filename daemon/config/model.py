@@ -106,9 +106,12 @@ class SinkConfig(Table):
     """Topics: exactly-once commits records and positions in one transaction of the topic's brokers (Kafka)."""
     positions: Text = "fastwire-positions"
     """Topics, exactly-once: the compacted topic in the same cluster that keeps the positions; made if it is missing."""
+    dead_letters: Text | None = None
+    """Topics, exactly-once: the topic in the same cluster for dead letters, in the same transaction; made if it is
+    missing. Without it they stop their partitions."""
     on_error: Literal["dead_letter", "stop"] = "dead_letter"
-    """Topics: reaction to a record that the topic never takes (too large, say). dead_letter: keep it at path;
-    stop: stop its partition, as without a path."""
+    """Topics: reaction to a record that the topic never takes (too large, say). dead_letter: keep it at path, or in the
+    topic dead_letters; stop: stop its partition, as without either."""
     batching: Literal["key", "grouped", "mixed"] = "key"
     """Pulsar: which keys share a batch. key: one, and another key ends the batch, so that all readers keep their order;
     grouped: one, in larger batches, and only the records of a key keep their order; mixed: any, in the largest batches,

@@ -142,6 +142,7 @@ _ONLY_TOPICS = {
     "on_error": ": use source.on_corrupt or decode.on_error for files",
     "delivery": ": files are always exactly once",
     "positions": "",
+    "dead_letters": "",
 }
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
@@ -426,12 +427,16 @@ class _Parser:
         exactly_once = sink.get("delivery") == "exactly-once"
         if exactly_once and "path" in sink:
             self._problem((*path, "path"), "is for at-least-once: the positions are in a topic of the same cluster")
-        if exactly_once and sink.get("on_error") == "dead_letter":
-            self._problem((*path, "on_error"), 'must be "stop" with exactly-once: it keeps no dead letters')
-        if not exactly_once and "positions" in sink:
-            self._problem((*path, "positions"), 'is for delivery = "exactly-once"')
-        if sink.get("positions", "fastwire-positions") == sink.get("topic"):
+        if exactly_once and sink.get("on_error") == "dead_letter" and "dead_letters" not in sink:
+            self._problem((*path, "on_error"), "needs a topic for dead letters: dead_letters is missing")
+        for key in ("positions", "dead_letters"):
+            if not exactly_once and key in sink:
+                self._problem((*path, key), 'is for delivery = "exactly-once"')
+        positions = sink.get("positions", "fastwire-positions")
+        if positions == sink.get("topic"):
             self._problem((*path, "topic"), "is the topic of the positions")
+        if sink.get("dead_letters") in {positions, sink.get("topic")} - {None}:
+            self._problem((*path, "dead_letters"), "is the topic of the records, or that of the positions")
         if "path" in sink:
             check_store(path, sink, self._problem)
         elif not exactly_once:

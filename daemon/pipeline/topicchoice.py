@@ -49,14 +49,25 @@ def topic_sink(config: PipelineConfig) -> TopicSink:
             raise ConfigError([Problem("", "sink.delivery", why)])
         name = pipeline_name(config)
         ledger = LedgerOptions(
-            name=f"fastwire-{name}-{token_hex(8)}", topic=sink.positions, timeout_s=transaction_s(sink.roll.age)
+            name=f"fastwire-{name}-{token_hex(8)}",
+            topic=sink.positions,
+            timeout_s=transaction_s(sink.roll.age),
+            dead_letters=sink.dead_letters or "",
         )
         open_ledger = partial(system_named(system).open_ledger, sink.connection, sink.topic, options, ledger)
         try:
             open_ledger()
         except ValueError as exc:
             raise ConfigError([Problem("", "sink.delivery", str(exc))]) from None
-        return LedgerTopicSink(open_ledger, what, name, dataset_options(config), needed, ordering_keys=ordering_keys)
+        return LedgerTopicSink(
+            open_ledger,
+            what,
+            name,
+            dataset_options(config),
+            needed,
+            ordering_keys=ordering_keys,
+            keeps=sink.dead_letters is not None and sink.on_error == "dead_letter",
+        )
     outlet = TopicOutlet(make_writer, what)
     if sink.path is None:
         return TopicSink(outlet, ordering_keys=ordering_keys)

@@ -14,6 +14,7 @@ seen all earlier claims, and has fenced their daemons after they were committed:
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,12 +26,16 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, Span
 from fastwire.producer import TransactionLost
 
+from ..dataset.deadletters.sums import DeadLetterSums
 from ..dataset.description import DatasetOptions, Description
 from ..dataset.log.checkpoint import Checkpoint
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError, SinkFailedError, Superseded
+from ..sinks.base import Decoded
 from ..systems.ledger import LedgerWriter
+from ..systems.writer import Writer
+from .topicletters import letter_rows
 from .topicoutlet import TopicOutlet
-from .topicsink import TopicSink
+from .topicsink import MOST_HELD_BYTES, TopicSink
 
 __all__ = ["LedgerTopicSink", "Positions"]
 
@@ -98,9 +103,10 @@ def _parts(log: Log) -> tuple[str, ...]:
 
 
 class LedgerTopicSink(TopicSink):
-    """A ``LoggedSink`` that is exactly once: see the module. A record that the topic never takes stops its log.
+    """A ``LoggedSink`` that is exactly once: see the module.
 
-    ``options`` describe the source, as for a dataset.
+    Dead letters are part of the transaction if the writer has a topic for them; otherwise they stop their logs. Without
+    ``keeps`` a record that the topic never takes stops its log. ``options`` describe the source, as for a dataset.
     """
 
     exactly_once = True
@@ -120,9 +126,18 @@ class LedgerTopicSink(TopicSink):
         needed_columns: frozenset[str],
         *,
         ordering_keys: bool = False,
+        keeps: bool = False,
     ) -> None:
         super().__init__(TopicOutlet(make_writer, what), ordering_keys=ordering_keys)
         self.needed_columns = needed_columns
+        self._keeps = keeps
+        self._letters: list[DeadLetter] = []  # given to the writer, and not known to be stored
+        self._refused_rows: list[DeadLetter] = []  # refused by the topic, and not given to the writer of dead letters
+        self._kept = 0  # of these in the roll: they are with the brokers
+        self.dead_letter_sums = DeadLetterSums()
+        """Records that the topic never takes and that are dead letters; the pipeline takes them after a commit."""
+        self.decoded = Decoded()
+        """See ``RememberingTopicSink.decoded``."""
         self._options = options
         self._positions = Positions(name)
         self._owned: set[Log] = set()
@@ -151,6 +166,7 @@ class LedgerTopicSink(TopicSink):
     def open(self) -> Coverage:
         """Begin a new life of the writer, and read what has landed."""
         self._owned.clear()
+        self.dead_letter_sums.clear()
         super().open()
         self._calling(self._read)
         return self._positions.coverage.copy()
@@ -195,8 +211,47 @@ class LedgerTopicSink(TopicSink):
     # --- inside
 
     def _keep(self, letters: Sequence[DeadLetter]) -> None:
-        for letter in letters:
-            self._refuse(letter)
+        if letters and self._ledger.dead_letters is None:
+            for letter in letters:
+                super()._refuse(letter)
+        elif letters:
+            self._calling(partial(self._send_letters, letters))
+
+    def _refuse(self, letter: DeadLetter) -> None:
+        """Hold back a record that the topic never takes until the roll is flushed, or stop its log."""
+        if not self._keeps:
+            super()._refuse(letter)
+            return
+        self._refused_rows.append(letter)
+
+    async def _send_letters(self, letters: Sequence[DeadLetter]) -> None:
+        writer = self._ledger.dead_letters
+        assert writer is not None
+        await writer.write_rows(letter_rows(letters, len(self._letters)))
+        self._letters += letters
+        if sum(len(letter.payload) for letter in self._letters) >= MOST_HELD_BYTES:
+            await self._settle_letters(writer)
+
+    async def _settle_letters(self, writer: Writer) -> None:
+        """Wait until the brokers have the letters; one that they refuse stops its log."""
+        await writer.flush()
+        for one in writer.take_refused():
+            for number in one.origins:
+                letter = self._letters[number]
+                super()._refuse(replace(letter, reason=f"{letter.reason}; nor as a dead letter: {one.error}"))
+        self._letters = []
+
+    async def _flush(self) -> None:
+        await super()._flush()
+        refused, self._refused_rows = self._refused_rows, []
+        if refused:
+            await self._send_letters(refused)
+            self.dead_letter_sums.add(refused)
+            self._kept += len(refused)
+        if self._letters:
+            writer = self._ledger.dead_letters
+            assert writer is not None
+            await self._settle_letters(writer)
 
     def _land(self, spans: Sequence[Span]) -> Coverage:
         foreign = {span.log for span in spans} - self._owned
@@ -217,12 +272,17 @@ class LedgerTopicSink(TopicSink):
             self._calling(lambda: self._ledger.commit({key: value, **entries}))
         self._positions.coverage = coverage
         self._lost = False
+        sent = sum(span.rows for span in spans) - self._kept
+        self.decoded = self.decoded._replace(
+            values=self.decoded.values + sent, dead_letters=self.decoded.dead_letters + self._kept
+        )
         self._begin_roll()
         return coverage.copy()
 
     def _begin_roll(self) -> None:
         super()._begin_roll()
         self._floors = {}
+        self._letters, self._refused_rows, self._kept = [], [], 0
 
     @property
     def _ledger(self) -> LedgerWriter:

@@ -11,11 +11,15 @@ __all__ = ["LedgerOptions", "LedgerWriter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerOptions:
-    """``name`` is unique to a writer, ``topic`` keeps the entries, a transaction may take ``timeout_s`` seconds."""
+    """``name`` is unique to a writer, ``topic`` keeps the entries, a transaction may take ``timeout_s`` seconds.
+
+    ``dead_letters`` is the topic of the dead letters; "" if there is none.
+    """
 
     name: str
     topic: str
     timeout_s: float
+    dead_letters: str = ""
 
 
 class LedgerWriter(Writer, Protocol):
@@ -29,6 +33,10 @@ class LedgerWriter(Writer, Protocol):
     @property
     def name(self) -> str:
         """The name by which others can fence this writer."""
+
+    @property
+    def dead_letters(self) -> Writer | None:
+        """The writer of dead letters, whose records belong to the same transaction; None if they have no topic."""
 
     async def entries(self) -> dict[bytes, bytes]:
         """Return all entries that were committed before the call, of all writers, in the order of their commits."""

@@ -86,7 +86,8 @@ def promise(sink: SinkConfig) -> str:
         memory = (
             "positions and dead letters are kept at path"
             if sink.path is not None
-            else "without a path only the source's brokers remember what was written: set sink.path"
+            else "without a path only the source's brokers remember what was written: set sink.path, or "
+            'sink.delivery = "exactly-once" where the topic allows it'
         )
         return (
             "at least once: records are acknowledged when the brokers of the topic have stored them, and those in "

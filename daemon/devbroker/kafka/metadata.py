@@ -88,7 +88,7 @@ def _described(topic: StoredTopic) -> Body:
 
 
 def create_topics(connection: KafkaConnection, request: Request) -> Body | None:
-    """Handle CreateTopics; the configuration of a topic is ignored."""
+    """Handle CreateTopics. Of the configuration of a topic max.message.bytes has an effect."""
     broker = connection.broker
     answers = []
     for one in request.body["topics"]:
@@ -104,7 +104,9 @@ def create_topics(connection: KafkaConnection, request: Request) -> Body | None:
             parse_topic(one["name"])
             if not request.body["validate_only"]:
                 broker.create_topic(one["name"], max(count, 0))
-                answer["topic_id"] = broker.topics[one["name"]].topic_id
+                made = broker.topics[one["name"]]
+                made.configs = {config["name"]: config["value"] for config in one["configs"]}
+                answer["topic_id"] = made.topic_id
         except RefusedError as exc:
             answer |= {"error_code": exc.code, "error_message": str(exc)}
         except ValueError as exc:

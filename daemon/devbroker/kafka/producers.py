@@ -57,7 +57,7 @@ def _store(connection: KafkaConnection, request: Request, topic: str, number: in
     fault = broker.batch_refusals.take()
     if fault is not None and not fault.stored:
         raise RefusedError(fault.code)
-    if len(records) > broker.options.max_message_bytes:
+    if len(records) > int(found.configs.get("max.message.bytes") or broker.options.max_message_bytes):
         raise RefusedError(Code.MESSAGE_TOO_LARGE)
     try:
         heads = list(split_batches(records))

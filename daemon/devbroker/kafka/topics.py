@@ -148,6 +148,7 @@ class StoredTopic:
     name: str
     topic_id: bytes
     partitions: list[PartitionLog]
+    configs: dict[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -46,6 +46,11 @@ CONFIGS = {
     "min.compaction.lag.ms": "3600000",  # of owners, each must be seen by the next ones
     "segment.ms": "86400000",
 }
+LETTER_CONFIGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",  # until someone has looked at them
+    "max.message.bytes": str(100 << 20),  # most are there because another topic takes less
+}
 
 
 class KafkaLedgerWriter(KafkaWriter):
@@ -58,8 +63,10 @@ class KafkaLedgerWriter(KafkaWriter):
         transactions: Transactions,
         connection: Connection,
         cluster: Cluster,
+        dead_letters: TopicProducer | None = None,
     ) -> None:
         super().__init__(producer)
+        self._dead_letters = None if dead_letters is None else KafkaWriter(dead_letters)
         self._positions = positions
         self._transactions = transactions
         self._connection = connection
@@ -69,6 +76,11 @@ class KafkaLedgerWriter(KafkaWriter):
     def name(self) -> str:
         """See ``LedgerWriter.name``."""
         return self._transactions.name
+
+    @property
+    def dead_letters(self) -> KafkaWriter | None:
+        """See ``LedgerWriter.dead_letters``."""
+        return self._dead_letters
 
     async def fence(self, name: str) -> None:
         """See ``LedgerWriter.fence``."""
@@ -129,8 +141,8 @@ async def _end(cluster: Cluster, topic: str, *, read_committed: bool) -> int:
     return offsets.of((topic, PARTITION))[0]
 
 
-async def _create(cluster: Cluster, topic: str) -> None:
-    """Make the topic of the entries if it does not exist. Raises FastwireError."""
+async def _create(cluster: Cluster, topic: str, what: str, configs: Mapping[str, str]) -> None:
+    """Make a topic of one partition, for ``what``, if it does not exist. Raises FastwireError."""
     await cluster.refresh([topic])
     known = cluster.metadata.topics.get(topic)
     if known is not None and known.error == Code.NONE:
@@ -145,7 +157,7 @@ async def _create(cluster: Cluster, topic: str) -> None:
                 "num_partitions": 1,
                 "replication_factor": replicas,
                 "assignments": [],
-                "configs": [{"name": name, "value": value} for name, value in CONFIGS.items()],
+                "configs": [{"name": name, "value": value} for name, value in configs.items()],
             }
         ],
         "timeout_ms": CREATE_MS,
@@ -153,7 +165,8 @@ async def _create(cluster: Cluster, topic: str) -> None:
     answer = await link.ask(Key.CREATE_TOPICS, asked)
     for one in answer["topics"]:
         if one["error_code"] not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
-            advice = f"the topic {topic} for positions; make it with one partition and cleanup.policy=compact"
+            policy = configs["cleanup.policy"]
+            advice = f"the topic {topic} for {what}; make it with one partition and cleanup.policy={policy}"
             raise BrokerError(one["error_code"], advice, one.get("error_message"))
 
 
@@ -171,18 +184,25 @@ async def _open(
     async with ClientCluster(ClientSettings(**client_fields(connection))) as cluster:
         transactions = Transactions(cluster, ledger.name, int(ledger.timeout_s * 1000))
         try:
-            await patiently(lambda: _create(cluster, ledger.topic))
+            await patiently(lambda: _create(cluster, ledger.topic, "positions", CONFIGS))
+            if ledger.dead_letters:
+                await patiently(lambda: _create(cluster, ledger.dead_letters, "dead letters", LETTER_CONFIGS))
             await transactions.open()
         except FastwireError as exc:
             raise failed(topic, exc) from exc
         opened = False
         try:
-            async with (
-                TopicProducer(cluster, topic, settings, transactions=transactions) as producer,
-                TopicProducer(cluster, ledger.topic, settings, transactions=transactions) as positions,
-            ):
+            async with AsyncExitStack() as stack:
+
+                async def enter(name: str) -> TopicProducer:
+                    return await stack.enter_async_context(
+                        TopicProducer(cluster, name, settings, transactions=transactions)
+                    )
+
+                producer, positions = await enter(topic), await enter(ledger.topic)
+                letters = await enter(ledger.dead_letters) if ledger.dead_letters else None
                 opened = True
-                yield KafkaLedgerWriter(producer, positions, transactions, connection, cluster)
+                yield KafkaLedgerWriter(producer, positions, transactions, connection, cluster, letters)
         finally:
             if opened:
                 await transactions.close()

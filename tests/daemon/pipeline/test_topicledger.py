@@ -21,7 +21,7 @@ from fastwire_daemon.sinks.base import LoggedSink
 from fastwire_daemon.testing import Feed
 from tests.daemon.cli.program import PROGRAM
 from tests.daemon.pipeline.test_topicmemory import LARGE, append, copied, run
-from tests.daemon.pipeline.test_topicsink import problems, produce
+from tests.daemon.pipeline.test_topicsink import problems, produce, tail
 from tests.support.waiting import eventually
 
 CONFIG = """\
@@ -90,6 +90,51 @@ def test_a_record_that_the_topic_refuses_stops_its_partition(
     append(source, 1, "b2")
     run(config, 1)
     assert sorted(copied(target)) == ["b0", "b1", "b2"]  # nothing of the stopped one, whose transaction was aborted
+
+
+def letters(broker: KafkaDevBroker) -> list[tuple[str, dict[str, str]]]:
+    """Return the dead letters of the topic: value and headers."""
+    rows = tail(broker, "dead")
+    return [(row["value"], {pair["key"]: pair["value"] for pair in row["headers"]}) for row in rows]
+
+
+def test_dead_letters_are_part_of_the_transaction(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 2)
+    append(source, 0, "a0", LARGE, "a2")
+    append(source, 1, "b0")
+    batch = encode_batch([Record(value=b"damaged", timestamp=1)])
+    source.append_damaged("orders", batch, 8 * (len(batch) - 1), partition=1)
+    append(source, 1, "b2")
+    config = configured(tmp_path, source, target, more='compression = "none"\ndead_letters = "dead"')
+    run(config)
+    run(config)
+    assert sorted(copied(target)) == ["a0", "a2", "b0", "b2"]
+    first, second = sorted(letters(target), key=lambda letter: letter[1]["fastwire.partition"])
+    assert first[0] == LARGE and first[1]["fastwire.reason"].startswith("RefusedByTopic: ")
+    assert {name: text for name, text in first[1].items() if name != "fastwire.reason"} == {
+        "fastwire.system": "kafka",
+        "fastwire.topic": "orders",
+        "fastwire.partition": "0",
+        "fastwire.position": "2@0",
+    }
+    assert second[1]["fastwire.reason"].startswith("CorruptMessage") and second[1]["fastwire.position"] == "2@0"
+    assert target.violations == []
+
+
+def test_a_dead_letter_that_its_topic_refuses_stops_the_partition(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 2)
+    append(source, 0, "a0", LARGE, "a2")
+    append(source, 1, "b0")
+    target.create_topic("dead", 1)
+    config = configured(tmp_path, source, target, more='compression = "none"\ndead_letters = "dead"')
+    said = run(config, 1)
+    assert "nor as a dead letter" in said
+    assert sorted(copied(target)) == ["b0"]
+    assert letters(target) == []
 
 
 def test_partitions_that_are_added_and_topics_that_are_made_again_are_copied_whole(
@@ -287,7 +332,8 @@ def test_it_is_a_logged_sink(tmp_path: Path, source: KafkaDevBroker, target: Kaf
     ("more", "expected"),
     [
         ('path = "/x"', "f.toml:13: pipelines.mirror.sink.path: is for at-least-once"),
-        ('on_error = "dead_letter"', 'f.toml:13: pipelines.mirror.sink.on_error: must be "stop" with exactly-once'),
+        ('on_error = "dead_letter"', "f.toml:13: pipelines.mirror.sink.on_error: needs a topic for dead letters"),
+        ('dead_letters = "copy"', "f.toml:13: pipelines.mirror.sink.dead_letters: is the topic of the records"),
         ('positions = "copy"', "f.toml:10: pipelines.mirror.sink.topic: is the topic of the positions"),
     ],
 )
