@@ -115,6 +115,8 @@ class Grammar:
     """What listens at the ports of its URLs."""
     more_ports: frozenset[int] = frozenset()
     """Ports on which brokers of the system usually listen as well."""
+    exactly_once: Literal["", "transactions", "deduplication"] = ""
+    """The means by which its topics can be written exactly once; "" if there are none."""
     url: Callable[[str], BrokerUrl]
     """Read the address of a cluster."""
     url_example: str

@@ -95,6 +95,10 @@ class Positions(ABC):
     number_columns: tuple[str, ...]
     """The columns of a row that hold the numbers of its position; none if rows do not have their positions."""
 
+    sequence_columns: tuple[tuple[str, int], ...] = ()
+    """The columns that number the records of a log, so that a later record has a larger number: the most significant
+    one first, each with its bits, 63 together. None if another read may number a record differently."""
+
     def of_row(self, numbers: Sequence[int]) -> Position:
         """Return the position behind the row with these values of ``number_columns``."""
         return Position(*numbers)
@@ -118,6 +122,7 @@ class OffsetPositions(Positions):
     """Positions whose ``a`` is the number of the next record, which the records have in the column ``offset``."""
 
     number_columns: tuple[str, ...] = ("offset",)
+    sequence_columns = (("offset", 63),)
 
     def of_row(self, numbers: Sequence[int]) -> Position:
         """Return the position whose next record is the one after the offset of the row."""

@@ -103,7 +103,8 @@ class SinkConfig(Table):
     key_hash: Literal["java", "murmur3"] = "java"
     """Pulsar: hash of keys to partitions of the topic; use that of the topic's other producers."""
     delivery: Literal["at-least-once", "exactly-once"] = "at-least-once"
-    """Topics: exactly-once commits records and positions in one transaction of the topic's brokers (Kafka)."""
+    """Topics: exactly-once commits records and positions in one transaction of the topic's brokers (Kafka), or gives
+    records numbers by which the brokers drop what they have stored (Pulsar, with path and deduplication)."""
     positions: Text = "fastwire-positions"
     """Topics, exactly-once: the compacted topic in the same cluster that keeps the positions; made if it is missing."""
     dead_letters: Text | None = None

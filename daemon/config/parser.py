@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fastwire.grammar import Grammar
-from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
+from fastwire.systems import SYSTEMS, grammar_named, grammar_of, grammars, row_of
 
 from .catalog import check_catalog
 from .connection import Connection, connection_model, keys_of_others, model_for
@@ -425,13 +425,19 @@ class _Parser:
             if key in sink and key not in _TOPIC_KEYS:
                 self._problem((*path, key), f"is for files: {system} is a topic here")
         exactly_once = sink.get("delivery") == "exactly-once"
-        if exactly_once and "path" in sink:
+        means = grammar_named(system).exactly_once
+        if exactly_once and not means:
+            self._problem((*path, "delivery"), f"cannot be exactly-once: {system} has no means for it")
+        in_topics = exactly_once and means == "transactions"
+        if in_topics and "path" in sink:
             self._problem((*path, "path"), "is for at-least-once: the positions are in a topic of the same cluster")
-        if exactly_once and sink.get("on_error") == "dead_letter" and "dead_letters" not in sink:
+        if exactly_once and means == "deduplication" and "path" not in sink:
+            self._problem((*path, "path"), "is required for exactly-once: the place of the positions")
+        if in_topics and sink.get("on_error") == "dead_letter" and "dead_letters" not in sink:
             self._problem((*path, "on_error"), "needs a topic for dead letters: dead_letters is missing")
         for key in ("positions", "dead_letters"):
-            if not exactly_once and key in sink:
-                self._problem((*path, key), 'is for delivery = "exactly-once"')
+            if not in_topics and key in sink:
+                self._problem((*path, key), 'is for delivery = "exactly-once" in transactions')
         positions = sink.get("positions", "fastwire-positions")
         if positions == sink.get("topic"):
             self._problem((*path, "topic"), "is the topic of the positions")

@@ -21,6 +21,7 @@ __all__ = ["CLUSTER_ID", "HOSTS", "Origin", "look_at"]
 
 HOSTS = "_fastwire/hosts.json"
 CLUSTER_ID = "_fastwire/cluster_id.json"
+ROUTING = "_fastwire/routing.json"
 FORMAT = 1
 
 
@@ -77,6 +78,12 @@ class Origin:
                 "cluster has a new id and still holds the same records at the same offsets, remove "
                 f"{self._storage.path(CLUSTER_ID)}"
             )
+
+    def routing(self, found: tuple[str, ...], temporary: Callable[[str], str]) -> tuple[str, ...]:
+        """Return the recorded facts about the partitions of a target; the first call records ``found``."""
+        if not self._recorded(ROUTING):
+            self._record(ROUTING, found, temporary("routing"))
+        return self._recorded(ROUTING)
 
     def _recorded(self, name: str) -> tuple[str, ...]:
         data = self._storage.read(name)

@@ -107,6 +107,11 @@ class DatasetWriter:
         return self._description is not None
 
     @property
+    def id(self) -> str:
+        """The unique name of the dataset; "" if there is none."""
+        return "" if self._description is None else self._description.id
+
+    @property
     def name(self) -> str:
         """The unique name of this writer, while it is open and there is a dataset."""
         return "" if self._staging is None else self._staging.writer
@@ -307,6 +312,11 @@ class DatasetWriter:
         """Record the id of the source's cluster ("": none). Raises DatasetMismatchError if another one is recorded."""
         with self._guard, self._failing("identify the cluster"):
             self._origin.identify(cluster_id, self._entered().temporary)
+
+    def routing(self, found: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the recorded facts about the partitions of a target; the first call records ``found``."""
+        with self._guard, self._failing("record the partitions of the target"):
+            return self._origin.routing(found, self._entered().temporary)
 
     def expire(self, number: int) -> None:
         """Declare the files of the log entries up to ``number`` expired. On return they may be deleted (R13)."""

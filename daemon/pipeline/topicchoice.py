@@ -3,6 +3,7 @@
 from functools import partial
 from secrets import token_hex
 
+from fastwire.position import positions_of
 from fastwire.systems import grammar_named, row_of
 
 from ..config import ConfigError, PipelineConfig, Problem
@@ -15,9 +16,10 @@ from ..systems.writer import WriteOptions
 from .topicledger import LedgerTopicSink
 from .topicoutlet import TopicOutlet
 from .topicrows import needed_columns
-from .topicsink import RememberingTopicSink, TopicSink
+from .topicsequence import SequencedTopicSink
+from .topicsink import MakeMemory, RememberingTopicSink, TopicSink
 
-__all__ = ["topic_sink"]
+__all__ = ["ledger_options", "topic_sink"]
 
 BATCH_RECORDS = 1000
 LEAST_TRANSACTION_S, MOST_TRANSACTION_S = 60.0, 900.0  # brokers allow no more by default
@@ -47,13 +49,9 @@ def topic_sink(config: PipelineConfig) -> TopicSink:
         if config.source.shared:
             why = "needs a source whose partitions have one reader each, which a shared subscription has not"
             raise ConfigError([Problem("", "sink.delivery", why)])
-        name = pipeline_name(config)
-        ledger = LedgerOptions(
-            name=f"fastwire-{name}-{token_hex(8)}",
-            topic=sink.positions,
-            timeout_s=transaction_s(sink.roll.age),
-            dead_letters=sink.dead_letters or "",
-        )
+        if grammar_named(system).exactly_once == "deduplication":
+            return _sequenced(config, options, what, needed, ordering_keys=ordering_keys)
+        name, ledger = pipeline_name(config), ledger_options(config)
         open_ledger = partial(system_named(system).open_ledger, sink.connection, sink.topic, options, ledger)
         try:
             open_ledger()
@@ -71,14 +69,48 @@ def topic_sink(config: PipelineConfig) -> TopicSink:
     outlet = TopicOutlet(make_writer, what)
     if sink.path is None:
         return TopicSink(outlet, ordering_keys=ordering_keys)
-    make_memory = partial(DatasetWriter, sink.path, dataset_options(config), bucket_of(sink))
     return RememberingTopicSink(
         outlet,
-        lambda on_full, stop: make_memory(on_full=on_full, stop=stop),
+        _memory(config),
         needed,
         ordering_keys=ordering_keys,
         keeps=sink.on_error == "dead_letter",
     )
+
+
+def ledger_options(config: PipelineConfig) -> LedgerOptions:
+    """Return the options of a transactional writer with a new name."""
+    sink = config.sink
+    return LedgerOptions(
+        name=f"fastwire-{pipeline_name(config)}-{token_hex(8)}",
+        topic=sink.positions,
+        timeout_s=transaction_s(sink.roll.age),
+        dead_letters=sink.dead_letters or "",
+    )
+
+
+def _sequenced(
+    config: PipelineConfig, options: WriteOptions, what: str, needed: frozenset[str], *, ordering_keys: bool
+) -> SequencedTopicSink:
+    source, sink = config.source, config.sink
+    assert sink.connection is not None, "the configuration was checked"
+    assert sink.topic is not None
+    if not positions_of(source.system).sequence_columns:
+        why = f"needs a source whose records have the same numbers whenever they are read: {source.system} has none"
+        raise ConfigError([Problem("", "sink.delivery", why)])
+    open_writer = partial(system_named(sink.connection.system).open_sequenced, sink.connection, sink.topic, options)
+    try:
+        open_writer()
+    except ValueError as exc:
+        raise ConfigError([Problem("", "sink.delivery", str(exc))]) from None
+    keeps = sink.on_error == "dead_letter"
+    return SequencedTopicSink(open_writer, what, _memory(config), needed, ordering_keys=ordering_keys, keeps=keeps)
+
+
+def _memory(config: PipelineConfig) -> MakeMemory:
+    assert config.sink.path is not None, "the configuration was checked"
+    make = partial(DatasetWriter, config.sink.path, dataset_options(config), bucket_of(config.sink))
+    return lambda on_full, stop: make(on_full=on_full, stop=stop)
 
 
 def pipeline_name(config: PipelineConfig) -> str:

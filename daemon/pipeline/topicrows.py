@@ -25,7 +25,8 @@ def needed_columns(system: str, known: Sequence[str]) -> frozenset[str]:
     """
     time = "eventTime" if "eventTime" in known else "timestamp"
     written = {"value", "key", "headers", "orderingKey", time}.intersection(known)
-    return frozenset({*written, *positions_of(system).number_columns})
+    places = positions_of(system)
+    return frozenset({*written, *places.number_columns, *(name for name, _ in places.sequence_columns)})
 
 
 @dataclass(frozen=True, slots=True)

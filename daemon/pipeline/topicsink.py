@@ -20,9 +20,12 @@ from ..sinks.unlogged import UnloggedSink
 from .topicoutlet import TopicOutlet
 from .topicrows import HeldRows, Runs
 
-__all__ = ["RememberingTopicSink", "TopicSink"]
+__all__ = ["MakeMemory", "RememberingTopicSink", "TopicSink"]
 
 MOST_HELD_BYTES = 16 << 20  # of rows that are not known to be confirmed; their dead letters need them
+
+MakeMemory = Callable[[Callable[[str | None], None], threading.Event], DatasetWriter]
+"""Makes the dataset of the positions; it is given ``on_full`` and ``stop`` of ``DatasetWriter``."""
 
 _log = get_logger("sink")
 
@@ -132,22 +135,22 @@ class TopicSink(UnloggedSink):
         given = _outgoing(batch, self._ordering_keys)
         for log, start, rows in runs:
             if log not in self._refused:
-                await self._write_rows(given.slice(start, rows), first + start)
+                await self._write_rows(log, batch.slice(start, rows), given.slice(start, rows), first + start)
         if self._held.nbytes >= MOST_HELD_BYTES:
             await self._flush()
 
-    async def _write_rows(self, batch: pa.RecordBatch, first: int) -> None:
-        """Write rows, of which ``first`` is the number of the first one."""
-        rows = Rows(batch, text_keys=True, origin=first)
+    async def _write_rows(self, log: Log, batch: pa.RecordBatch, given: pa.RecordBatch, first: int) -> None:
+        """Write the columns ``given`` of rows of one log, of which ``first`` is the number of the first one."""
+        rows = Rows(given, text_keys=True, origin=first)
         try:
-            await self._outlet.writer.write_rows(rows)
+            await self._give(log, batch, rows)
         except ValueError as exc:
             if batch.num_rows == 1:
                 self._refuse(self._held.letter(first, str(exc)))
                 return
             middle = batch.num_rows // 2
-            await self._write_rows(batch.slice(0, middle), first)
-            await self._write_rows(batch.slice(middle), first + middle)
+            await self._write_rows(log, batch.slice(0, middle), given.slice(0, middle), first)
+            await self._write_rows(log, batch.slice(middle), given.slice(middle), first + middle)
             return
         self._unconfirmed += batch.num_rows
         if rows.changed_times and not self.changed_times:
@@ -158,6 +161,10 @@ class TopicSink(UnloggedSink):
                 times=rows.changed_times,
             )
         self.changed_times += rows.changed_times
+
+    async def _give(self, log: Log, batch: pa.RecordBatch, rows: Rows) -> None:
+        """Pass rows to the writer; ``batch`` has them with the columns of their positions."""
+        await self._outlet.writer.write_rows(rows)
 
     async def _flush(self) -> None:
         writer = self._outlet.writer
@@ -188,7 +195,7 @@ class RememberingTopicSink(TopicSink):
     def __init__(
         self,
         outlet: TopicOutlet,
-        make_memory: Callable[[Callable[[str | None], None], threading.Event], DatasetWriter],
+        make_memory: MakeMemory,
         needed_columns: frozenset[str],
         *,
         ordering_keys: bool = False,

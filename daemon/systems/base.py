@@ -21,8 +21,9 @@ from ..config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ..net.auth import BasicCredentials, Credentials
 from ..net.schemaregistry import TopicSchemas
 from ..runtime.metrics import PipelineMetrics
-from .ledger import LedgerOptions, LedgerWriter
+from .ledger import LedgerFinding, LedgerOptions, LedgerWriter
 from .recall import Recall
+from .sequenced import SequencedWriter
 from .source import Source, SourceEvents
 from .writer import WriteOptions, Writer
 
@@ -154,6 +155,19 @@ class System(ABC):
         Raises as ``open_writer``, and ValueError if the system has no transactions.
         """
         raise ValueError(f"{self.grammar.title} has no transactions of records and positions here")
+
+    async def inspect_ledger(self, connection: Connection, topic: str, ledger: LedgerOptions) -> list[LedgerFinding]:
+        """Check whether ``open_ledger`` would work, without a trace. Raises FastwireError if no broker answers."""
+        return []
+
+    def open_sequenced(
+        self, connection: Connection, topic: str, options: WriteOptions
+    ) -> AbstractAsyncContextManager[SequencedWriter]:
+        """Return what opens ``topic`` for writing numbered records.
+
+        Raises as ``open_writer``, and ValueError if brokers of the system do not drop what they have stored.
+        """
+        raise ValueError(f"brokers of {self.grammar.title} do not drop records that they have stored")
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall | None:
         """Return what finds records of ``topic`` again by their properties; None if the system cannot.

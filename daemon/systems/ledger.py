@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .writer import Writer
 
-__all__ = ["LedgerOptions", "LedgerWriter"]
+__all__ = ["LedgerFinding", "LedgerOptions", "LedgerWriter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,13 @@ class LedgerOptions:
     topic: str
     timeout_s: float
     dead_letters: str = ""
+
+
+class LedgerFinding(NamedTuple):
+    """The result of a check: ``detail`` is a sentence for the user."""
+
+    ok: bool
+    detail: str
 
 
 class LedgerWriter(Writer, Protocol):

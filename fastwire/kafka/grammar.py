@@ -27,6 +27,7 @@ GRAMMAR = Grammar(
         "OFFSET for every partition (the nearest one that its log holds), or 0=OFFSET,2=OFFSET for these partitions; "
         "the others start at latest"
     ),
+    exactly_once="transactions",
     options=(
         KeyOption(
             "--mechanism",

@@ -39,6 +39,7 @@ GRAMMAR = Grammar(
     start_example='{ "<topic>-partition-0" = "12:34" }',
     position_help="LEDGER:ENTRY, for one partition (TOPIC-partition-0)",
     keeps_schemas=True,
+    exactly_once="deduplication",
     options=(
         KeyOption(
             "--private-key",

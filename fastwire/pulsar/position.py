@@ -21,6 +21,7 @@ class _PulsarPositions(Positions):
     # type.
     chained = False
     number_columns = ("ledger", "offset")
+    sequence_columns = (("ledger", 31), ("offset", 20), ("batchIndex", 12))
 
     def format(self, position: Position) -> str:
         return f"{position.a}:{position.b}"

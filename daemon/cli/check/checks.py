@@ -78,6 +78,11 @@ def promise(sink: SinkConfig) -> str:
         return "exactly once: files and positions are one commit"
     if sink.is_database:
         return "exactly once: rows and positions are one transaction"
+    if sink.is_topic and sink.delivery == "exactly-once" and sink.path is not None:
+        return (
+            "exactly once: the brokers of the topic drop what they have stored, if deduplication is enabled, which the "
+            "first batch shows; positions and dead letters are kept at path"
+        )
     if sink.is_topic and sink.delivery == "exactly-once":
         return (
             "exactly once: records and positions are one transaction, for readers with isolation.level=read_committed"

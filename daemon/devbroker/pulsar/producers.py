@@ -103,7 +103,7 @@ def _store(
     topic = producer.topic
     highest = max(request.sequence_id, request.highest_sequence_id)
     if topic.options.deduplication:
-        if highest <= topic.sequences.get(producer.name, -1):
+        if request.sequence_id <= topic.sequences.get(producer.name, -1):  # the first record decides about all
             return NOWHERE, NOWHERE
         # The number of a record in chunks is taken when all of it is there.
         if not request.is_chunk or metadata.chunk_id == metadata.num_chunks_from_msg - 1:

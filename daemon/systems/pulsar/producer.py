@@ -59,6 +59,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
 
     ``service`` is where lookups begin. The owner of ``cluster`` has to tick its links. ``router`` is what chooses
     partitions where the topic has some; ``None`` hashes keys as Java does and goes round for records without one.
+    ``partitions`` is their number if it is fixed (0: the topic has none); otherwise added ones are written to as well.
     Everything raises ProduceError.
     """
 
@@ -70,6 +71,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         settings: ProducerSettings | None = None,
         *,
         router: Router | None = None,
+        partitions: int | None = None,
         most_pending_bytes: int = PENDING_BYTES,
         operation_timeout_s: float = 30.0,
     ) -> None:
@@ -81,6 +83,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         self.operation_timeout_s = operation_timeout_s
         self._service = service
         self._router = router
+        self._fixed = partitions
 
     # --- coming and going
 
@@ -100,8 +103,8 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         What can pass is tried again until the operation timeout, a broker that cannot be reached is not.
         """
         try:
-            count = 0
-            if self.topic.partition < 0:
+            count = self._fixed or 0
+            if self._fixed is None and self.topic.partition < 0:
                 count = await self.cluster.partitions(str(self.topic), self._service)
         except FastwireError as exc:
             raise ProduceError(f"{self.topic}: {exc}") from exc
@@ -117,7 +120,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         except BaseException:
             await self.close()
             raise
-        if count:
+        if count and self._fixed is None:
             self._watch()
 
     async def _count(self) -> int:
@@ -155,6 +158,28 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     async def send(self, record: Record, *, partition: int | None = None) -> Sent:
         """Take a record and wait until it is stored. For more than a few, ``put`` them and ``flush``."""
         return await (await self.put(record, partition=partition))
+
+    @property
+    def places(self) -> int:
+        """The number of partitions, 1 for a topic without."""
+        return len(self._parts)
+
+    @property
+    def idle(self) -> bool:
+        """True if all records are confirmed or have failed."""
+        return self._idle
+
+    def last_stored(self, place: int) -> int:
+        """Return the number of the last record of this name that the broker had stored when it was opened, or -1."""
+        return self._of(place).machine.last_sequence_id
+
+    async def post(self, record: Record, origin: int | None, place: int) -> None:
+        """Take a record; ``origin`` is its number in ``take_refused``."""
+        async with self._turn:
+            part = self._of(place)
+            await self._make_room(part, weight(record))
+            part.send(record, origin)
+            self._count_pending(part)
 
     async def put_entry(self, entry: Entry, *, partition: int = 0) -> "asyncio.Future[Sent]":
         """Take an encoded entry, with the sequence id and producer name in its metadata."""

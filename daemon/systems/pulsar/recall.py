@@ -24,7 +24,7 @@ from .client_cluster import ClientCluster
 from .settings import ClientSettings
 from .writer import open_topic
 
-__all__ = ["PulsarRecall"]
+__all__ = ["PulsarRecall", "is_busy"]
 
 BUSY_S = 120.0  # a broker drops the connection of a machine that is gone after one or two keep-alive intervals
 SILENT_S = 30.0
@@ -97,7 +97,7 @@ class PulsarRecall:
                 async with open_topic(self._settings, str(self._topic), ProducerSettings(name=sender)):
                     break
             except FastwireError as exc:
-                if not _is_busy(exc) or asyncio.get_running_loop().time() >= give_up_at:
+                if not is_busy(exc) or asyncio.get_running_loop().time() >= give_up_at:
                     raise
             await asyncio.sleep(backoff.next())
         await asyncio.sleep(SETTLE_S)
@@ -117,7 +117,7 @@ def _firsts(chunk: Chunk) -> Iterator[tuple[str, Position]]:
         yield chunk.log(index).partition, Position(row["ledger"], row["offset"])
 
 
-def _is_busy(error: BaseException | None) -> bool:
+def is_busy(error: BaseException | None) -> bool:
     """Return True if another producer of the name is connected, as far as the broker knows."""
     while error is not None and not (isinstance(error, BrokerError) and error.remedy is Remedy.TURN):
         error = error.__cause__

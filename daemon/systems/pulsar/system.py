@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from fastwire.pulsar.grammar import GRAMMAR
 from fastwire.pulsar.names.topic import parse_topic
@@ -13,6 +14,8 @@ from ...net.auth import BasicCredentials, Credentials
 from ...net.schemaregistry import TopicSchemas
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from ..recall import Recall
+from ..sequenced import SequencedWriter
+from ..writer import WriteOptions
 from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig, SchemaConfig
 from .login import UserLogin
 from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
@@ -54,6 +57,13 @@ class _Pulsar(System):
         if re.fullmatch(r"[0-9]+|([0-9]+=[0-9]+,?)+", text):
             raise ValueError("of Pulsar is LEDGER:ENTRY, of one partition")
         return super().start_of(text, topics)
+
+    def open_sequenced(
+        self, connection: Connection, topic: str, options: WriteOptions
+    ) -> AbstractAsyncContextManager[SequencedWriter]:
+        from .sequenced import open_sequenced
+
+        return open_sequenced(connection, topic, options)
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
         from .recall import PulsarRecall

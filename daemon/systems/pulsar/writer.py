@@ -23,7 +23,7 @@ from .load import entries
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields, encrypt_for
 
-__all__ = ["PulsarWriter", "open_topic", "open_writer"]
+__all__ = ["PulsarWriter", "open_topic", "open_writer", "record_of_put"]
 
 
 class PulsarWriter:
@@ -44,13 +44,15 @@ class PulsarWriter:
 
     async def write(self, put: Put) -> None:
         """Take a record; a key of bytes is sent as base64. Raises ValueError for properties that are not text."""
-        await self._producer.put(_record(checked(put)), partition=put.partition)
+        await self._producer.put(record_of_put(checked(put)), partition=put.partition)
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""
         producer = self._producer
         if producer.settings.batching is None:
-            records = [(_record(put), put.partition) for put in puts_of(rows)]  # all are looked at before one is sent
+            records = [
+                (record_of_put(put), put.partition) for put in puts_of(rows)
+            ]  # all are looked at before one is sent
             await producer.put_each(records)
         else:
             await producer.put_rows(MessageRoutes(rows, now_ms(), producer.hashing is Hashing.MURMUR3))
@@ -72,7 +74,7 @@ class PulsarWriter:
         return self._producer.take_refused()
 
 
-def _record(put: Put) -> Record:
+def record_of_put(put: Put) -> Record:
     """Return the message of a record. Raises ValueError for properties that are not text."""
     properties = texts_of(put, "Pulsar")
     key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()

@@ -97,6 +97,7 @@ class ProducerSettings:
     first_sequence_id: int | None = None
     send_timeout_s: float | None = 30.0  # from the call of ``send``; None: no timeout
     resend: bool = True
+    keeps_numbers: bool = False  # a broker that knows of less records than at the first open ends the producer
 
 
 class Phase(Enum):
@@ -135,7 +136,7 @@ class _Message:
     def __init__(
         self, tickets: Sequence[object], numbers: Sequence[int], load: int, queued_at: float, batch: Batch | None = None
     ) -> None:
-        self.batch = batch  # of rows, which can be divided if the broker refuses one of them
+        self.batch = batch  # which can be divided if the broker refuses one of its records
         self.tickets = tickets
         self.numbers = numbers
         self.weight = load
@@ -223,6 +224,14 @@ class Producer:
             self.last_sequence_id = success.last_sequence_id
             first = self._settings.first_sequence_id
             self._next_sequence = max(success.last_sequence_id + 1, 0) if first is None else first
+        elif self._settings.keeps_numbers and success.last_sequence_id < self.last_sequence_id:
+            self.fail(
+                FastwireError(
+                    f"the last number that the broker has stored for {self.name} was {self.last_sequence_id}, and is "
+                    f"{success.last_sequence_id} now"
+                )
+            )
+            return
         for message, size in {
             of: len(entry.body) for entry, of in self._pending if len(entry.body) > self._largest
         }.items():
@@ -369,8 +378,7 @@ class Producer:
         """Encode a batch into one entry, or several if one is too large."""
         settings = self._settings
         records = batch.records
-        rows = batch if isinstance(records, MessageBlock) else None
-        message = _Message(batch.tickets, numbers, batch.weight, batch.since, rows)
+        message = _Message(batch.tickets, numbers, batch.weight, batch.since, batch)
         try:
             entry = self._entry(batch, numbers, batched)
             if len(entry.body) <= self._largest - (self._margin if settings.chunking else 0):
@@ -571,7 +579,7 @@ class Producer:
 
     def _end(self, message: _Message, error: FastwireError, *, messages: int, refused: bool = False) -> None:
         self.weight -= message.weight
-        rows = numbered(message.batch.records) if refused and message.batch is not None else ()
+        rows = _origins(message) if refused else ()
         self._outcomes.append(
             Outcome(message.tickets, message.numbers, messages, message.size, error=error, refused=rows)
         )
@@ -597,6 +605,13 @@ class Producer:
         timeout = self._settings.send_timeout_s
         while timeout is not None and self._pending and now >= self._pending[0][1].queued_at + timeout:
             self._drop_first(SendTimeout(f"no receipt within {timeout:g} s{self.trouble and f': {self.trouble}'}"))
+
+
+def _origins(message: _Message) -> Sequence[int]:
+    """Return the origins of rows: numbers that came as tickets, or with the rows of a block."""
+    if message.tickets:
+        return [ticket for ticket in message.tickets if isinstance(ticket, int)]
+    return () if message.batch is None else numbered(message.batch.records)
 
 
 def _is_damaged(entry: Entry) -> bool:

@@ -22,6 +22,7 @@ from fastwire_daemon.testing import Feed
 from tests.daemon.cli.program import PROGRAM
 from tests.daemon.pipeline.test_topicmemory import LARGE, append, copied, run
 from tests.daemon.pipeline.test_topicsink import problems, produce, tail
+from tests.support.nursery import shared
 from tests.support.waiting import eventually
 
 CONFIG = """\
@@ -117,7 +118,7 @@ def test_dead_letters_are_part_of_the_transaction(
         "fastwire.system": "kafka",
         "fastwire.topic": "orders",
         "fastwire.partition": "0",
-        "fastwire.position": "2@0",
+        "fastwire.position": "2",
     }
     assert second[1]["fastwire.reason"].startswith("CorruptMessage") and second[1]["fastwire.position"] == "2@0"
     assert target.violations == []
@@ -199,6 +200,30 @@ def test_what_others_write_to_the_topic_of_the_positions_holds_up_nothing(
     damaged = Positions("kafka/mirror/copy")
     with pytest.raises(DatasetDamagedError, match="the positions of kafka/mirror/copy"):
         damaged.read({b'["positions","kafka/mirror/copy","kafka","c","orders","0","x"]': b"{}"})
+
+
+def test_a_topic_that_would_lose_the_positions_is_refused_and_check_says_so(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    source.create_topic("orders", 1)
+    append(source, 0, "a0")
+    config = configured(tmp_path, source, target, more='dead_letters = "dead"')
+    said = checked(config, 0)
+    assert "fastwire-positions for positions: does not exist, the first run makes it" in said
+    assert "dead for dead letters: does not exist" in said
+    target.create_topic("fastwire-positions", 1)
+    assert "cleanup.policy=delete: retention would delete positions" in checked(config, 1)
+    assert "cleanup.policy=delete: retention would delete positions" in run(config, 1)
+    target.topics["fastwire-positions"].configs["cleanup.policy"] = "compact"
+    assert "fastwire-positions for positions: 1 partition" in checked(config, 0)
+    run(config)
+    assert copied(target) == ["a0"]
+
+
+def checked(config: Path, code: int) -> str:
+    ran = shared().run("check", config, "--connect")
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return " ".join((ran.stdout + ran.stderr).split())  # lines are wrapped
 
 
 @contextmanager
@@ -344,9 +369,9 @@ def test_mistakes_have_their_key_and_line(more: str, expected: str) -> None:
 
 
 def test_what_cannot_be_exactly_once_is_refused() -> None:
-    text = CONFIG.format(source="kafka://127.0.0.1:1", url="pulsar://127.0.0.1:2", start="latest", idle="1s", more="")
-    with pytest.raises(ConfigError, match=r"sink\.delivery: Pulsar has no transactions"):
-        topic_sink(parse_config(text.replace('type = "kafka"', 'type = "pulsar"'), {}).pipelines["mirror"])
+    text = CONFIG.format(source="kafka://127.0.0.1:1", url="tank://127.0.0.1:2", start="latest", idle="1s", more="")
+    with pytest.raises(ConfigError, match=r"sink\.delivery: cannot be exactly-once: tank has no means"):
+        parse_config(text.replace('type = "kafka"', 'type = "tank"'), {})
     text = CONFIG.format(source="pulsar://127.0.0.1:1", url="kafka://127.0.0.1:2", start="latest", idle="1s", more="")
     text = text.replace("start =", 'subscription_type = "shared"\nstart =')
     with pytest.raises(ConfigError, match=r"sink\.delivery: needs a source whose partitions have one reader"):
