@@ -8,6 +8,7 @@ from fastwire.errors import FastwireError
 
 from ...config import Config, Connection, PipelineConfig, Secured, TopicChoice
 from ...config.source import Reading, SourceConfig
+from ...pipeline.topicchoice import ledger_options
 from ...systems.registry import system_named
 from .checks import CheckResult, datasets_of_topics
 from .firstrecords import try_first_records
@@ -30,25 +31,33 @@ async def _check_all(config: Config) -> list[CheckResult]:
     found = await asyncio.gather(
         *(_check(name, source, config.pipelines.get(name)) for name, source in config.sources.items())
     )
-    targets = [
-        _check_target(name, pipeline.sink.connection, pipeline.sink.topic or "")
-        for name, pipeline in config.pipelines.items()
-        if pipeline.sink.connection is not None
-    ]
-    return [*(result for results in found for result in results), *await asyncio.gather(*targets)]
+    targets = await asyncio.gather(
+        *(
+            _check_target(name, pipeline, pipeline.sink.connection, pipeline.sink.topic or "")
+            for name, pipeline in config.pipelines.items()
+            if pipeline.sink.connection is not None
+        )
+    )
+    return [result for results in (*found, *targets) for result in results]
 
 
-async def _check_target(name: str, connection: Connection, topic: str) -> CheckResult:
-    """Look for the topic that a pipeline writes to."""
+async def _check_target(name: str, pipeline: PipelineConfig, connection: Connection, topic: str) -> list[CheckResult]:
+    """Look for the topic that a pipeline writes to, and for what it needs to write to it exactly once."""
+    system, more = system_named(connection.system), []
     try:
         async with asyncio.timeout(PATIENCE_S):
-            topics, _ = await system_named(connection.system).describe(connection, TopicChoice((topic,)))
+            topics, _ = await system.describe(connection, TopicChoice((topic,)))
+            if pipeline.sink.delivery == "exactly-once" and pipeline.sink.path is None:
+                more = await system.inspect_ledger(connection, topic, ledger_options(pipeline))
     except FastwireError as exc:
-        return CheckResult(name, "target", False, str(exc))
+        return [CheckResult(name, "target", False, str(exc))]
     except TimeoutError:
-        return CheckResult(name, "target", False, f"{connection.url} has not answered within {PATIENCE_S:.0f} s")
+        return [CheckResult(name, "target", False, f"{connection.url} has not answered within {PATIENCE_S:.0f} s")]
     counts = ", ".join(f"{count} partitions" if count else "not partitioned" for _, count in topics)
-    return CheckResult(name, "target", True, f"{topic}: {counts}")
+    return [
+        CheckResult(name, "target", True, f"{topic}: {counts}"),
+        *(CheckResult(name, "exactly once", finding.ok, finding.detail) for finding in more),
+    ]
 
 
 def _starts(name: str, source: Reading, topics: Sequence[tuple[str, int]]) -> list[CheckResult]:

@@ -15,6 +15,7 @@ HANDLERS: dict[int, Handler] = {
     Key.API_VERSIONS: metadata.api_versions,
     Key.METADATA: metadata.metadata,
     Key.CREATE_TOPICS: metadata.create_topics,
+    Key.DESCRIBE_CONFIGS: metadata.describe_configs,
     Key.DELETE_TOPICS: metadata.delete_topics,
     Key.PRODUCE: producers.produce,
     Key.INIT_PRODUCER_ID: producers.init_producer_id,

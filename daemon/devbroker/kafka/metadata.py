@@ -11,7 +11,7 @@ from .connection import KafkaConnection
 from .requests import Request
 from .topics import StoredTopic
 
-__all__ = ["api_versions", "create_topics", "delete_topics", "metadata"]
+__all__ = ["api_versions", "create_topics", "delete_topics", "describe_configs", "metadata"]
 
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
@@ -113,6 +113,23 @@ def create_topics(connection: KafkaConnection, request: Request) -> Body | None:
             answer |= {"error_code": Code.INVALID_TOPIC_EXCEPTION, "error_message": str(exc)}
         answers.append(answer)
     return {"topics": answers}
+
+
+def describe_configs(connection: KafkaConnection, request: Request) -> Body | None:
+    """Handle DescribeConfigs of topics: the settings that they were created with, and their policy."""
+    results = []
+    for one in request.body["resources"]:
+        topic = connection.broker.find(one["resource_name"])
+        known = {} if topic is None else {"cleanup.policy": "delete", **topic.configs}
+        asked = one["configuration_keys"]
+        configs = [
+            {"name": name, "value": value, "read_only": False, "is_sensitive": False, "synonyms": [], "config_type": 0}
+            for name, value in known.items()
+            if asked is None or name in asked
+        ]
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else Code.NONE
+        results.append({**one, "error_code": code, "configs": configs})
+    return {"results": results}
 
 
 def delete_topics(connection: KafkaConnection, request: Request) -> Body | None:

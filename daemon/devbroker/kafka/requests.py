@@ -49,6 +49,7 @@ _TABLE = {
     Key.ADD_PARTITIONS_TO_TXN: (0, 0, 1, 1, 1, 3, 3, 3, 3, 3, 0),  # higher ones are for brokers
     Key.END_TXN: (0, 0, 1, 1, 1, 3, 3, 4, 5, 5, 0),
     Key.CREATE_TOPICS: (2, 2, 3, 3, 5, 7, 7, 7, 7, 7, 2),
+    Key.DESCRIBE_CONFIGS: (0, 1, 2, 2, 2, 4, 4, 4, 4, 4, 1),
     Key.DELETE_TOPICS: (1, 1, 3, 3, 4, 6, 6, 6, 6, 6, 1),
     Key.SASL_HANDSHAKE: (0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
     Key.SASL_AUTHENTICATE: (-1, 0, 0, 1, 1, 2, 2, 2, 2, 2, 0),

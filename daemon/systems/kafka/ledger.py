@@ -27,6 +27,7 @@ from ..writer import WriteOptions
 from .client_cluster import ClientCluster
 from .cluster import Cluster
 from .fence import patiently
+from .ledgercheck import refuse_retention
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 from .source import KafkaSource, reader_settings
@@ -185,6 +186,7 @@ async def _open(
         transactions = Transactions(cluster, ledger.name, int(ledger.timeout_s * 1000))
         try:
             await patiently(lambda: _create(cluster, ledger.topic, "positions", CONFIGS))
+            await patiently(lambda: refuse_retention(cluster, ledger.topic))
             if ledger.dead_letters:
                 await patiently(lambda: _create(cluster, ledger.dead_letters, "dead letters", LETTER_CONFIGS))
             await transactions.open()

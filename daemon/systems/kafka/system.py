@@ -7,7 +7,7 @@ from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import MakeSource
-from ..ledger import LedgerOptions, LedgerWriter
+from ..ledger import LedgerFinding, LedgerOptions, LedgerWriter
 from ..reading.clusterreader import ClusterReader, ClusterSystem
 from ..reading.offsets import start_at_offsets
 from ..recall import Recall
@@ -42,6 +42,11 @@ class _Kafka(ClusterSystem):
         from .ledger import open_ledger
 
         return open_ledger(connection, topic, options, ledger)
+
+    async def inspect_ledger(self, connection: Connection, topic: str, ledger: LedgerOptions) -> list[LedgerFinding]:
+        from .ledgercheck import inspect_ledger
+
+        return await inspect_ledger(connection, topic, ledger)
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
         from .recall import recall_of
