@@ -233,7 +233,7 @@ class LedgerTopicSink(TopicSink):
             await self._settle_letters(writer)
 
     async def _settle_letters(self, writer: Writer) -> None:
-        """Wait until the brokers have the letters; one that they refuse stops its log."""
+        """Wait until the brokers have the dead letters; one that they refuse stops its log."""
         await writer.flush()
         for one in writer.take_refused():
             for number in one.origins:

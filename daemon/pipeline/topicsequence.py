@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk
@@ -30,15 +29,13 @@ _log = get_logger("sink")
 
 def numbers_of(rows: pa.RecordBatch, system: str) -> list[int]:
     """Return the number of each row of one log: a later record has a larger one. Raises ValueError without one."""
-    number = np.zeros(rows.num_rows, np.int64)
+    numbers = [0] * rows.num_rows
     for name, bits in positions_of(system).sequence_columns:
-        part = np.maximum(rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64), 0)
-        if bits < 63:
-            if rows.num_rows and int(part.max()) >> bits:
-                raise ValueError(f"no number: {name} is {int(part.max())}, and {(1 << bits) - 1} is the largest")
-            number <<= bits
-        number |= part
-    return [int(one) for one in number]
+        parts = [max(part, 0) for part in rows.column(name).to_pylist()]  # -1: not in a batch
+        if parts and max(parts) >> bits:
+            raise ValueError(f"no number: {name} is {max(parts)}, and {(1 << bits) - 1} is the largest")
+        numbers = [number << bits | part for number, part in zip(numbers, parts, strict=True)]
+    return numbers
 
 
 class SequencedTopicSink(RememberingTopicSink):

@@ -95,7 +95,9 @@ ONLY_IN = {
         "sinks.transform",
         "pipeline.topicsink",
         "pipeline.fanout.dealing",
+        "pipeline.topicletters",
         "pipeline.topicrows",
+        "pipeline.topicsequence",
         "systems.kafka.ledger",
         "config.rowwise",  # a query is bound to columns, also by `check`
         "config.sqlprocess",

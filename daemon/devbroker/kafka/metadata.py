@@ -122,13 +122,14 @@ def describe_configs(connection: KafkaConnection, request: Request) -> Body | No
         topic = connection.broker.find(one["resource_name"])
         known = {} if topic is None else {"cleanup.policy": "delete", **topic.configs}
         asked = one["configuration_keys"]
-        configs = [
+        configs: list[Body] = [
             {"name": name, "value": value, "read_only": False, "is_sensitive": False, "synonyms": [], "config_type": 0}
             for name, value in known.items()
             if asked is None or name in asked
         ]
         code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else Code.NONE
-        results.append({**one, "error_code": code, "configs": configs})
+        named = {name: one[name] for name in ("resource_type", "resource_name")}
+        results.append({**named, "error_code": code, "configs": configs})
     return {"results": results}
 
 
