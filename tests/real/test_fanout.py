@@ -24,6 +24,7 @@ class KafkaTopics:
     def __init__(self, broker: KafkaBroker) -> None:
         self.url = broker.url
         self.create_topic = broker.create_topic
+        self.delete_topic = broker.delete_topic
         self._producer = Producer({"bootstrap.servers": broker.servers, "log_level": 0, "linger.ms": 5})
 
     def produce(self, name: str, values: Sequence[bytes], partition: int = 0) -> None:
@@ -41,6 +42,9 @@ class PulsarTopics:
 
     def create_topic(self, name: str, partitions: int) -> None:
         self._admin.create_topic(f"persistent://public/default/{name}", partitions)
+
+    def delete_topic(self, name: str) -> None:
+        self._admin.delete_topic(f"persistent://public/default/{name}", 2)
 
     def produce(self, name: str, values: Sequence[bytes], partition: int = 0) -> None:
         with RawProducer(self.url, f"persistent://public/default/{name}") as producer:
