@@ -8,6 +8,7 @@ from fastwire.errors import FastwireError
 
 from ...config import Config, Connection, PipelineConfig, Secured, TopicChoice
 from ...config.source import Reading, SourceConfig
+from ...dataset.proof.report import counted
 from ...pipeline.topicchoice import ledger_options
 from ...systems.registry import system_named
 from .checks import CheckResult, datasets_of_topics
@@ -53,7 +54,7 @@ async def _check_target(name: str, pipeline: PipelineConfig, connection: Connect
         return [CheckResult(name, "target", False, str(exc))]
     except TimeoutError:
         return [CheckResult(name, "target", False, f"{connection.url} has not answered within {PATIENCE_S:.0f} s")]
-    counts = ", ".join(f"{count} partitions" if count else "not partitioned" for _, count in topics)
+    counts = ", ".join(counted(count, "partition") if count else "not partitioned" for _, count in topics)
     return [
         CheckResult(name, "target", True, f"{topic}: {counts}"),
         *(CheckResult(name, "exactly once", finding.ok, finding.detail) for finding in more),
@@ -91,7 +92,7 @@ async def _check(name: str, source: Reading, pipeline: PipelineConfig | None) ->
     if not topics:
         results.append(CheckResult(name, "topic", True, f"no topic matches {source.topics_pattern} yet"))
     for topic, count in topics:
-        partitions = f"{count} partitions" if count else "not partitioned"
+        partitions = counted(count, "partition") if count else "not partitioned"
         results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
     if pipeline is not None and pipeline.sink.by_topic:
         results += await asyncio.to_thread(datasets_of_topics, name, pipeline, [topic for topic, _ in topics])

@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from ...runtime.health import StopReason
+from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics
 from ..impairments import MOST_SHOWN
 from .landing import Landing, LandingPipeline
 
 __all__ = ["Landings", "Running"]
+
+log = get_logger("pipeline")
 
 TOLD = 20  # stopped datasets that the status names
 
@@ -22,6 +25,10 @@ class Running(Landing):
 
 class Landings(dict[str, Landing]):
     """The datasets by topic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: set[Landing] = set()  # whose sinks wait, as last logged
 
     def running(self) -> Iterator[Running]:
         """Yield the datasets whose pipelines run."""
@@ -64,15 +71,30 @@ class Landings(dict[str, Landing]):
             oldest.pipeline.commit_soon("many datasets")
 
     def common(self, why: Callable[[LandingPipeline], str | None]) -> str | None:
-        """Return the first reason if there is one for each dataset that does not rest, else None."""
+        """Return the first reason if there is one for each dataset that runs, else None: one at rest has none."""
         first = None
         for landing in self.running():
-            if not landing.pipeline.at_rest:
-                found = why(landing.pipeline)
-                if found is None:
-                    return None
-                first = first or f"{landing.name}: {found}"
+            found = why(landing.pipeline)
+            if found is None:
+                return None
+            first = first or f"{landing.name}: {found}"
         return first
+
+    def tell_waits(self) -> None:
+        """Log which sinks have begun to wait since the last call, and which wait no more."""
+        for landing in {*self.busy(), *self._waiting}:
+            why = None if landing.pipeline is None else landing.pipeline.waiting
+            if why is None and landing in self._waiting:
+                self._waiting.discard(landing)
+                log.info("a dataset waits no more", topic=landing.topic, dataset=landing.name)
+            elif why is not None and landing not in self._waiting:
+                self._waiting.add(landing)
+                log.error(
+                    "a dataset waits: none of its records is lost or acknowledged, and the others go on",
+                    topic=landing.topic,
+                    dataset=landing.name,
+                    why=why,
+                )
 
     def impairments(self) -> list[str]:
         """Return sentences about the datasets that do not land, or not all of what they should."""

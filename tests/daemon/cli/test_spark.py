@@ -109,7 +109,7 @@ output = {{ path = "{tmp_path}/table", dead_letters = "{tmp_path}/bad", checkpoi
         _, out, _ = run("check", config, "--connect")
         assert "  from     all topics that match orders-.*, also those that come later\n" in out
         found = [line for line in out.splitlines() if line.startswith("  topic ")]
-        assert found == ["  topic    orders-1: 2 partitions", "  topic    orders-2: 1 partitions"]
+        assert found == ["  topic    orders-1: 2 partitions", "  topic    orders-2: 1 partition"]
         config.write_text(config.read_text().replace("orders-.*", "bills.*"))
         assert "  topic    no topic matches bills.* yet\n" in run("check", config, "--connect")[1]
         assert broker.violations == []

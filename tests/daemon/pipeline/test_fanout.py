@@ -169,6 +169,35 @@ async def test_a_run_until_the_end_fails_for_a_refused_dataset_and_lands_the_oth
     kafka.assert_whole("shop_orders", "shop_payments")
 
 
+async def test_a_sink_that_waits_among_others_at_rest(kafka: FanOutScene, caplog: pytest.LogCaptureFixture) -> None:
+    """The pipeline as a whole does not wait: else it would seem to write again with the next record of any topic."""
+    caplog.set_level("INFO")
+    sinks = guarded(kafka)
+    filled(kafka)
+
+    def told(event: str) -> int:
+        return sum(record.getMessage().startswith(event) for record in caplog.records)
+
+    async with kafka.running(kafka.config(*TOPICS)) as fanout:
+        await until(kafka.whole, fanout.status)
+        sinks["audit"].refuses = SinkFailedError("its disk is gone")
+        kafka.produce("audit", 10)
+        pipelines = {each.topic: each.pipeline for each in fanout.parts.running()}
+        await until(lambda: pipelines["audit"].waiting, fanout.status)
+        await until(lambda: [each.rest() for topic, each in pipelines.items() if topic != "audit"], fanout.status)
+        await until(lambda: sum(each.at_rest for each in pipelines.values()) == 2, fanout.status)
+        fanout.look()
+        fanout.look()
+        assert (fanout.waiting, fanout.waits_for) == (None, None)
+        assert (told("a dataset waits:"), told("a dataset waits no more")) == (1, 0)
+        sinks["audit"].refuses = None
+        await until(kafka.whole, fanout.status)
+        await until(lambda: not pipelines["audit"].waiting, fanout.status)
+        fanout.look()
+        assert told("a dataset waits no more") == 1
+    kafka.assert_whole()
+
+
 async def test_an_internal_error_has_a_name_where_it_has_no_words(kafka: FanOutScene) -> None:
     filled(kafka)
 
