@@ -94,8 +94,8 @@ class Reason(StrEnum):
     )
     NEW_COLUMNS = (
         "NewColumns",
-        "The schema has new or wider columns, and `evolve` does not add them.",
-        ('Set `evolve = "add"`, then write the values back.'),
+        "The schema, or a value whose columns are inferred, has new or wider columns that are not added.",
+        ('Set `evolve = "add"`, then write the values back. The log says why a column cannot be added.'),
     )
     KEY_VALUE = "InvalidKeyValue", "A pair of key and value (Pulsar's KeyValue) is malformed.", _SENDER
     TRANSFORM = "TransformFailed", "The `transform` fails for the value.", "Mend the query, then write the values back."

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELETED",
+    "INFER",
     "KEY",
     "DecodeConfig",
     "KeysConfig",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 SINKS = (*DATASET_TYPES, *DATABASE_TYPES, "stdout")
+INFER = "infer"
+"""Instead of a schema file: the columns are inferred from the values."""
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
@@ -89,7 +92,8 @@ class DecodeConfig(Table):
     json: one object. protobuf: one message, without a header, or with that of a registry."""
     definition: FolderPath = Field(alias="schema")
     """File with the schema of the columns: an Avro schema in JSON, whose top is a record. Without a registry it is also
-    the schema of all values; for json it is the shape of the objects. For protobuf: a descriptor set of protoc."""
+    the schema of all values; for json it is the shape of the objects. For protobuf: a descriptor set of protoc.
+    "infer", for json: the columns come from the first records, and are kept with the dataset."""
     message: Text | None = None
     """Full name of the message type of protobuf, such as "shop.Order"; not needed if the schema has one alone."""
     registry: RegistryConfig | None = Field(default=None, json_schema_extra=_or_a_name)
@@ -109,6 +113,11 @@ class DecodeConfig(Table):
     columns above, and columns of the records are there by name. DuckDB runs it (the extra sql); it must be row-wise."""
     on_error: Literal["dead_letter", "stop"] = "dead_letter"
     """A value that does not match the schema becomes a dead letter in the same commit; or stop its partition."""
+
+    @property
+    def inferred(self) -> bool:
+        """True if the columns come from the values."""
+        return self.definition == Path(INFER)
 
     @property
     def by_brokers(self) -> bool:
@@ -133,11 +142,17 @@ def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
 def read_program(path: Path, form: str, message: str | None = None) -> "tuple[Step, ...]":
     """Compile the schema in a file, for values of the format ``form``; ``message`` is a type of Protobuf.
 
+    Columns that are inferred are unknown: the program has none.
+
     Raises ValueError with a message for the author of the configuration.
     """
     from fastwire.decode.avro.schema import compile_avro  # few configurations need them
     from fastwire.decode.json.schema import compile_json
 
+    if str(path) == INFER:
+        from fastwire.decode.json.growth import NO_COLUMNS
+
+        return NO_COLUMNS
     if form == "protobuf":
         return _compiled(path, lambda path: _read_protobuf(path, message or ""))
     return _of_text(path, compile_json if form == "json" else compile_avro)
@@ -192,6 +207,8 @@ def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str
     columns: list[str] = []
     for name in wanted:
         if name != "*" and name not in fields and name not in own:
+            if not fields:
+                raise ValueError(f'"{name}" is not known: the fields are inferred, and "*" stands for all of them')
             raise ValueError(
                 f'"{name}" is neither a field of the schema nor a column of the records{nearest(name, [*fields, *own])}'
             )
@@ -227,6 +244,8 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         tell((*path, "schema"), "is required: the file with the schema of the values")
     if not isinstance(schema, str) or not schema.strip():
         return
+    if schema == INFER and not _can_infer(path, decode, sink, tell):
+        return
     try:
         program = read_program(Path(schema), str(decode.get("format")), _text(decode.get("message")))
     except ValueError as exc:
@@ -252,6 +271,28 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             tell((*path, "transform"), str(exc))
             return
     _check_landing(path[:-1], (*path, landing), program, sink, tell)
+
+
+def _can_infer(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], tell: Tell) -> bool:
+    """Report the keys that need columns before the first record is there. Return False if there are any."""
+    wrong = []
+    if decode.get("format") != "json":
+        wrong.append(("schema", f'"{INFER}" is for format = "json": values of other formats need their schema'))
+    if "registry" in decode:
+        wrong.append(("registry", f'has the schemas of the values, and schema = "{INFER}" takes the columns from them'))
+    if "transform" in decode:
+        wrong.append(
+            ("transform", f'needs columns that are known: schema = "{INFER}" has none before the first record')
+        )
+    kind = sink.get("type")
+    if isinstance(kind, str) and kind in DATABASE_TYPES:
+        wrong.append(("schema", f'is a file for the sink {kind}: "{INFER}" is for {", ".join(DATASET_TYPES)}, stdout'))
+    columns = decode.get("columns", ["*"])
+    if isinstance(columns, list) and "*" not in columns:
+        wrong.append(("columns", f'has "*" beside schema = "{INFER}": it stands for the fields, which are inferred'))
+    for key, message in wrong:
+        tell((*path, key), message)
+    return not wrong
 
 
 def check_transform(path: KeyPath, text: object, sink: Mapping[str, Any], system: str, tell: Tell) -> None:

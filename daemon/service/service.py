@@ -278,11 +278,14 @@ class Service:
             from ..pipeline.topicchoice import topic_sink  # loads pyarrow
 
             return topic_sink(config)
+        make: Callable[..., Sink] = build_sink
+        if config.decode is not None and config.decode.inferred and config.sink.is_dataset:
+            from ..pipeline.inferredsink import inferred_sink as make  # loads pyarrow
         if config.sink.by_topic:
             from ..pipeline.fanout.places import Places  # loads pyarrow
 
-            return Places(config, lambda own: build_sink(own, memory=memory, topics=topic_schemas(config), many=True))
-        return build_sink(config, memory=memory, topics=topic_schemas(config))
+            return Places(config, lambda own: make(own, memory=memory, topics=topic_schemas(config), many=True))
+        return make(config, memory=memory, topics=topic_schemas(config))
 
     def _start(self, name: str, config: PipelineConfig, sink: "Sink | Places") -> None:
         for why in of_pipeline(config):

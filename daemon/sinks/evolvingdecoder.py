@@ -1,6 +1,6 @@
 """The decoder of one part of the records, their values or their keys, whose columns grow with the records' schemas."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -9,6 +9,7 @@ from fastwire.decode.avro.resolution import resolve
 from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.decoded import Decoded
 from fastwire.decode.evolution import Column, adopted, columns_of, grown, program_of
+from fastwire.decode.json.growth import Growth, growth
 from fastwire.decode.json.schema import fitted
 from fastwire.decode.json.walk import JsonDecoder
 from fastwire.decode.program import SchemaError, Step, deletable
@@ -45,7 +46,8 @@ class EvolvingDecoder:
     are added to those that there are, or (``evolve``) such records are bad; ``for_table`` also those that would make a
     column wider, and those with columns that ``names`` refuses. Only columns that ``lands`` is true for count, and for
     tables also the ``levels``. With ``within`` the fields of the program are those of one column of this name. If it
-    ``keeps_nulls``, a null is a row of nulls.
+    ``keeps_nulls``, a null is a row of nulls. If it ``infers``, a value of JSON is bad if it has a field without a
+    column: :meth:`infer` adds the column.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class EvolvingDecoder:
         for_table: bool = False,
         names: NameRule = ANY_NAME,
         keeps_nulls: bool = False,
+        infers: bool = False,
     ) -> None:
         self.form = form
         self.given = program
@@ -77,6 +80,7 @@ class EvolvingDecoder:
         self._for_table = for_table
         self._names = names
         self._keeps_nulls = keeps_nulls
+        self._infers = infers
         self._written: dict[int, Written] = {}
         self._refusals: dict[int, str] = {}
         self._admitted: set[int] = set()
@@ -126,6 +130,30 @@ class EvolvingDecoder:
             why = Reason.UNKNOWN_SCHEMA if isinstance(exc, UnknownSchemaError) else Reason.INCOMPATIBLE_SCHEMA
             self._refuse(id, why, str(exc))
 
+    def infer(self, values: Iterable[bytes], taken: Container[str]) -> Growth:
+        """Add columns for the fields of ``values``, but for those whose names are ``taken``.
+
+        Raises SchemaError if there are no columns yet, and would be too many.
+        """
+
+        def refusal(union: Sequence[Step]) -> str:
+            new = [each for each in self._columns(union) if each.name not in self.schema.names]
+            if own := next((each.name for each in new if each.name in taken), None):
+                return f'"{own}" is a column of the records'
+            try:
+                self._check_names(union)
+            except SchemaError as exc:
+                return str(exc)
+            return misfit(self._of_table(self._program), self._of_table(union)) if self._for_table else ""
+
+        found = growth(self._program, values, refusal)
+        self._read_into(found.program)
+        return found
+
+    def take(self, types: Sequence[Column]) -> None:
+        """Decode into the columns ``types`` of a dataset, and into no others."""
+        self._read_into(program_of(types, required=self._keeps_nulls))
+
     def adopt(self, types: Sequence[Column]) -> None:
         """Add the columns of the dataset, so that all records are read into the same ones.
 
@@ -164,7 +192,7 @@ class EvolvingDecoder:
     def _new(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
         decoder: AvroDecoder | JsonDecoder | ProtobufDecoder
         if self.form == "json":
-            decoder = JsonDecoder(fitted(self._program, self.given), self._pool)
+            decoder = JsonDecoder(fitted(self._program, self.given), self._pool, closed=self._infers)
             for id, reason in self._refusals.items():
                 decoder.refuse(id, reason)
         else:

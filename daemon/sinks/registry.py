@@ -45,11 +45,17 @@ _GATHER_SHARE = 4
 
 
 def build_sink(
-    config: PipelineConfig, *, memory: int, topics: "TopicSchemas | None" = None, many: bool = False
+    config: PipelineConfig,
+    *,
+    memory: int,
+    topics: "TopicSchemas | None" = None,
+    many: bool = False,
+    types: "Sequence[Column]" = (),
 ) -> Sink:
     """Make the sink of a pipeline that may use ``memory`` bytes; it is not opened yet.
 
     ``topics`` are the schemas of the brokers, if values are decoded by them. ``many``: see ``DatasetSink``.
+    ``types`` are the columns of a new dataset, where they are inferred from values.
 
     A plug-in is an entry point of the group ``fastwire.sinks``: a callable that returns a ``Sink``. It is called with
     the keys of its table in the configuration except fastwire's own (``type``, ``columns``, ``roll``, ``writers``);
@@ -61,7 +67,7 @@ def build_sink(
     if sink.type == "discard":
         return DiscardSink()
     if sink.is_dataset:
-        return _dataset_sink(config, memory, topics, many=many)
+        return _dataset_sink(config, memory, topics, many=many, types=types)
     if sink.is_database:
         return _database_sink(config, memory, topics)
     return _plugin_sink(sink)
@@ -89,10 +95,21 @@ def load_encoder(name: str) -> "type[Encoder]":
 
 
 def dataset_options(config: PipelineConfig) -> "DatasetOptions":
-    """Return the dataset options of a pipeline's configuration. Raises ConfigError."""
+    """Return the dataset options of a pipeline's configuration. Raises ConfigError.
+
+    Columns that are inferred are those of the dataset, which is looked at.
+    """
+    from ..dataset.origin import look_at
+    from ..dataset.place import bucket_of
+
     if config.sink.is_topic:
         return _positions_options(config)
-    return _options(config, value_decoder(config))
+    decoder = value_decoder(config)
+    if config.decode is not None and config.decode.inferred and config.sink.path is not None and decoder is not None:
+        found = look_at(config.sink.path, None, bucket_of(config.sink))
+        if found is not None:
+            decoder.adopt(found.types)
+    return _options(config, decoder)
 
 
 def _positions_options(config: PipelineConfig) -> "DatasetOptions":
@@ -265,6 +282,7 @@ def _made_decoder(
         for_table=for_table,
         names=names,
         keys=keys,
+        infers=decode.inferred,
     )
 
 
@@ -334,13 +352,17 @@ def _query_of(
         raise ConfigError([Problem("", key, str(exc))]) from None
 
 
-def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | None", *, many: bool) -> Sink:
+def _dataset_sink(
+    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", *, many: bool, types: "Sequence[Column]"
+) -> Sink:
     from ..dataset.place import bucket_of
     from .dataset import DatasetSink
 
     sink = config.sink
     assert sink.path is not None, "the configuration was checked"
     decoder = value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics)
+    if types and decoder is not None:
+        decoder.adopt(types)
     return DatasetSink(
         sink.path,
         _options(config, decoder),

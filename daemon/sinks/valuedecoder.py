@@ -1,8 +1,9 @@
 """Rows of chunks whose values are decoded into columns, and the dead letters of the values that do not match."""
 
+import json
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -16,14 +17,19 @@ from fastwire.reason import Reason
 from ..config.decode import DELETED, KEY
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.levelvalues import unnameable
+from ..runtime.errors import DatasetMismatchError
+from ..runtime.logs import get_logger
 from .evolvingdecoder import Evolve, EvolvingDecoder
 from .keydecoder import KeyDecoder, is_of_key
 from .recordrows import DecodedRows, RecordRows, Runs
 from .recordschemas import BrokerSchemas, Form, Pause, RecordSchemas, Written, compiled
 
-__all__ = ["ValueDecoder", "misnamed"]
+__all__ = ["MOST_SAMPLES", "ValueDecoder", "misnamed"]
 
 _SHOWN_KEY = 64  # bytes of a bad key in the reason
+MOST_SAMPLES = 10_000
+"""Values that are looked at for new fields at a time."""
+_log = get_logger("decode")
 
 
 class ValueDecoder(RecordRows):
@@ -35,6 +41,7 @@ class ValueDecoder(RecordRows):
     record has a version. While they are away, ``pause`` is called between two attempts. Columns of other schemas are
     added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column wider.
     With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys, by the same schemas.
+    If it ``infers``, the columns are those of the dataset and, for fields that it lacks, of the values.
     """
 
     prefix = "_"
@@ -56,6 +63,7 @@ class ValueDecoder(RecordRows):
         for_table: bool = False,
         names: NameRule = ANY_NAME,
         keys: KeyDecoder | None = None,
+        infers: bool = False,
     ) -> None:
         super().__init__(columns, system, on_error=on_error)
         self._schemas = schemas
@@ -67,6 +75,9 @@ class ValueDecoder(RecordRows):
         self._extra = extra
         self._levels = levels
         self._for_table = for_table
+        self._infers = infers
+        self._own = self.columns if infers else ()
+        self._refused: set[str] = set()  # fields that were logged
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
         self._values = EvolvingDecoder(
             program,
@@ -80,6 +91,7 @@ class ValueDecoder(RecordRows):
             for_table=for_table,
             names=names,
             keeps_nulls=self._keeps_nulls,
+            infers=infers,
         )
         self._take_columns()
         own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._values.schema.names))
@@ -149,7 +161,10 @@ class ValueDecoder(RecordRows):
         first = 0
         while first < batch.num_rows:
             decoded = self._values.decode(values, first, ids)
-            bad, wrong = list(decoded.bad), [one.row for one in decoded.bad]
+            if self._infers and self._infer(values, decoded.bad):
+                continue  # into the new columns
+            bad = [_named(one, values) for one in decoded.bad] if self._infers else list(decoded.bad)
+            wrong = [one.row for one in bad]
             rows = self._joined(pa.record_batch(decoded), _without(opened, first, decoded.upto, wrong))
             if no := misnamed(rows, self._levels, _left(first, decoded.upto, wrong), table=self._for_table):
                 rows = rows.take(pa.array(sorted(set(range(rows.num_rows)) - no.keys()), pa.int64()))
@@ -173,7 +188,10 @@ class ValueDecoder(RecordRows):
 
         Raises SchemaError if they conflict, or differ and must not.
         """
-        if self._evolve != "add":
+        if self._infers:
+            self._values.take([column for column in types if self._keys is None or column.name != KEY])
+            self.columns = self._own
+        elif self._evolve != "add":
             mine, held = ({each.plain for each in which} for which in (named_as(self.types, types), types))
             if types and (differing := mine ^ held):
                 names = ", ".join(sorted({column.name for column in differing}))
@@ -183,10 +201,37 @@ class ValueDecoder(RecordRows):
         known = self._values.schema.names
         if other := next((each for each in of_values if each.name in self.columns and each.name not in known), None):
             raise SchemaError(other.name, f"the dataset has {other}, and not the column of the records")
-        self._values.adopt(of_values)
+        if not self._infers:
+            self._values.adopt(of_values)
         if self._keys is not None and of_keys:
             self._keys.adopt(of_keys)
         self._take_columns()
+
+    def infer(self, values: Iterable[bytes]) -> Sequence[str]:
+        """Add columns for the fields of ``values``. Return the fields that cannot have one, each with the reason.
+
+        Raises DatasetMismatchError if there are no columns yet, and would be too many.
+        """
+        try:
+            found = self._values.infer(values, {*self._own, DELETED, KEY})
+        except SchemaError as exc:
+            raise DatasetMismatchError(f"no columns can be inferred from the values: {exc}. Write the schema") from None
+        if found.added:
+            _log.info("columns for fields of values are added", columns=[str(each) for each in found.added])
+            self._take_columns()
+        return found.refused
+
+    def _infer(self, values: pa.Array, bad: Sequence[BadRecord]) -> bool:
+        """Add columns for the fields of values that are bad because they lack one. Return False if there are none."""
+        rows = [one.row for one in bad if one.reason == Reason.NEW_COLUMNS]
+        if not rows or (self._evolve != "add" and self._values.columns):
+            return False
+        before = self._values.columns
+        refused = self.infer(values[row].as_py() for row in rows[:MOST_SAMPLES])
+        if new := [each for each in refused if each not in self._refused]:
+            self._refused.update(new)
+            _log.warning("fields of values cannot have columns, and the values become dead letters", fields=new)
+        return self._values.columns != before
 
     @property
     def _parts(self) -> Sequence[EvolvingDecoder]:
@@ -240,6 +285,15 @@ class ValueDecoder(RecordRows):
             reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
         stops = self._evolve == "strict" and bad.reason.startswith(Reason.NEW_COLUMNS)
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
+
+
+def _named(bad: BadRecord, values: pa.Array) -> BadRecord:
+    """Return ``bad`` with the name of the field that has no column, if that is its reason."""
+    if bad.reason != Reason.NEW_COLUMNS:
+        return bad
+    text = values[bad.row].as_py()[bad.offset :].decode(errors="replace")
+    name = json.JSONDecoder().raw_decode(text)[0]
+    return bad._replace(path=f"{bad.path}.{name}" if bad.path else name)
 
 
 def _without(batch: pa.RecordBatch, first: int, upto: int, wrong: Sequence[int]) -> pa.RecordBatch:

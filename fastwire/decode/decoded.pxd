@@ -44,6 +44,7 @@ cdef enum Reason:                # why a record is bad
     TAG                          # these three are of Protobuf
     OTHER
     REPLACED
+    STRANGE                      # a field of JSON that has no column
 
 cdef struct Record:              # the bytes of a record, and the place in them
     const uint8_t* start

@@ -62,6 +62,7 @@ cdef dict _NAMES = {
     TAG: Reasons.TAG.value,
     OTHER: Reasons.OTHER_MESSAGE.value,
     REPLACED: Reasons.ONEOF.value,
+    STRANGE: Reasons.NEW_COLUMNS.value,
 }
 
 # By name: the layout in memory, and the bytes of a row.

@@ -96,6 +96,7 @@ ONLY_IN = {
         "pipeline.topicsink",
         "pipeline.fanout.dealing",
         "pipeline.topicletters",
+        "pipeline.inferredsink",
         "pipeline.topicrows",
         "pipeline.topicsequence",
         "systems.kafka.ledger",

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ..evolution import Column
 from ..program import MOST_DEPTH, SchemaError
 
 __all__ = ["MOST_INFERRED", "Fact", "Inference", "parsed"]
@@ -40,6 +41,15 @@ _TYPES: dict[str, Any] = {
     "text": "string",
     "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
     "date": {"type": "int", "logicalType": "date"},
+}
+_ARROW = {
+    "bool": "b",
+    "int": "l",
+    "big int": "d:38,0",
+    "double": "g",
+    "text": "u",
+    "timestamp": "tsu:UTC",
+    "date": "tdD",
 }
 _NUMBERS = ("int", "big int", "double")
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string", "record", "enum", "fixed", "map",
@@ -117,6 +127,7 @@ class Inference:
 
     ``maps`` are the paths of objects whose keys are values: they become maps. With more than ``most`` columns ``add``
     raises SchemaError, which names the object that has the most keys. ``without`` are keys at the top to leave out.
+    With ``any_name`` fields have columns whose names no Avro schema can have, as long as they can be printed.
     """
 
     def __init__(
@@ -126,11 +137,13 @@ class Inference:
         times: bool = False,
         most: int = MOST_INFERRED,
         without: frozenset[str] = frozenset(),
+        any_name: bool = False,
     ) -> None:
         self._maps = maps
         self._times = times
         self._most = most
         self._without = without
+        self._any_name = any_name
         self._top = _Seen("")
         self._columns = 0
 
@@ -153,6 +166,10 @@ class Inference:
             raise SchemaError("", "the samples have no field with a value, so there is no column")
         return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
 
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns, as :meth:`schema` has them; () if there is none."""
+        return self._columns_in(self._top)
+
     def facts(self) -> Iterator[Fact]:
         """Yield the fields in the order in which they came, each before those in it."""
         yield from self._facts_below(self._top)
@@ -170,9 +187,30 @@ class Inference:
 
     def named(self, seen: _Seen) -> list[_Seen]:
         """Return the fields of an object whose names a schema can have."""
-        return [each for name, each in seen.fields.items() if _NAME.fullmatch(name)]
+        return [each for name, each in seen.fields.items() if self._can_name(name)]
 
     # --- inside
+
+    def _can_name(self, name: str) -> bool:
+        return bool(name and name.isprintable()) if self._any_name else bool(_NAME.fullmatch(name))
+
+    def _columns_in(self, seen: _Seen) -> tuple[Column, ...]:
+        of_fields = ((name, each) for name, each in seen.fields.items() if self._can_name(name))
+        return tuple(column for name, each in of_fields if (column := self._column(name, each)) is not None)
+
+    def _column(self, name: str, seen: _Seen) -> Column | None:
+        kind = self.type_of(seen)
+        if kind == "struct":
+            inner = self._columns_in(seen)
+            return Column(name, "+s", True, inner) if inner else None
+        if kind == "list":
+            item = None if seen.item is None else self._column("item", seen.item)
+            return None if item is None else Column(name, "+l", True, (item,))
+        if kind == "map":
+            value = None if seen.item is None else self._column("value", seen.item)
+            entries = None if value is None else Column("entries", "+s", False, (Column("key", "u", False), value))
+            return None if entries is None else Column(name, "+m", True, (entries,))
+        return Column(name, _ARROW[kind], True) if kind else None
 
     def _add(self, seen: _Seen, value: Any, depth: int) -> None:
         """Take a value into account; ``depth`` is that of its type in the Avro schema, where unions count as well."""
@@ -229,7 +267,7 @@ class Inference:
 
     def _facts_below(self, seen: _Seen) -> Iterator[Fact]:
         for name, each in seen.fields.items():
-            odd = () if _NAME.fullmatch(name) else ("is left out: a name has letters, digits and _ only",)
+            odd = () if self._can_name(name) else ("is left out: a name has letters, digits and _ only",)
             yield self._fact(each, seen.types["object"], odd)
             if not odd:
                 yield from self._facts_below(each)

@@ -53,6 +53,7 @@ cdef struct Walk:
     Step* steps
     uint8_t* scratch             # a key, symbol or time without its escapes
     int64_t scratch_size         # the longest name
+    bint closed                  # a field with a value and without a column makes the record bad
 
 cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil
 

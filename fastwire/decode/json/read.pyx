@@ -14,6 +14,7 @@ from fastwire.decode.decoded cimport (
     REFUSED,
     RANGE,
     SOUND,
+    STRANGE,
     SYMBOL,
     TIME,
     TOO_LARGE,
@@ -328,6 +329,27 @@ cdef Reason read_enum(Walk* w, int which) noexcept nogil:
     return short(w) if nested_cell(&w.out, &w.out.columns[which], text, size, text + size) else SOUND
 
 
+cdef bint tells(const uint8_t* pos, const uint8_t* end) noexcept nogil:
+    """Return True if the sound JSON up to ``end`` has a value of some type: a null and what is empty have none."""
+    while pos < end:
+        if pos[0] == c'"':
+            pos += 1
+            while pos[0] != c'"':
+                pos += 2 if pos[0] == c'\\' else 1
+            pos += 1
+            while pos < end and pos[0] in b' \t\r\n':
+                pos += 1
+            if pos == end or pos[0] != c':':
+                return True      # it is no key
+        elif pos[0] == c'n':
+            pos += 4
+        elif pos[0] in b'[]{},: \t\r\n':
+            pos += 1
+        else:
+            return True
+    return False
+
+
 cdef Reason read_record(Walk* w, int which) noexcept nogil:
     """Read an object. A key is compared with the field after the last one first, because producers keep an order.
 
@@ -337,6 +359,7 @@ cdef Reason read_record(Walk* w, int which) noexcept nogil:
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[which]
     cdef const uint8_t* start
+    cdef const uint8_t* begin
     cdef int64_t row = c.length
     cdef int index = 0
     cdef int next = 0
@@ -360,7 +383,11 @@ cdef Reason read_record(Walk* w, int which) noexcept nogil:
         if fault:
             return fault
         if index < 0:
+            begin = t.pos
             fault = skip_value(t, 0)
+            if w.closed and not fault and tells(begin, t.pos):
+                t.pos = start
+                fault = STRANGE
         elif w.out.columns[c.first + index].length != row:
             t.pos = start
             w.record.at = c.first + index

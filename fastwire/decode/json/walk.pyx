@@ -20,6 +20,7 @@ from fastwire.decode.decoded cimport (
     NULL_VALUE,
     RANGE,
     REFUSED,
+    STRANGE,
     SYMBOL,
     SYNTAX,
     TIME,
@@ -60,7 +61,7 @@ __all__ = ["REASONS", "JsonDecoder"]
 
 REASONS = names_of((
     TRUNCATED, SYNTAX, TRAILING, DEEP, ESCAPE, UTF8, TYPE, NULL_VALUE, MISSING, DUPLICATE, RANGE, INEXACT,
-    DECIMAL, SYMBOL, BASE64, TIME, NO_VALUE, TOO_LARGE,
+    DECIMAL, SYMBOL, BASE64, TIME, NO_VALUE, TOO_LARGE, STRANGE,
 ))
 """Stable names of the reasons why a record is bad."""
 
@@ -102,6 +103,8 @@ cdef class JsonDecoder(RecordDecoder):
 
     With the numbers of their schemas, records of those that :meth:`refuse` names are bad.
 
+    ``closed``: a record is bad if it has a field without a column, unless this is null, or has nothing but nulls in it.
+
     ``loose``: as ``from_json`` of Spark reads them. A text takes a value of any type, as it is written. A timestamp in
     UTC may lack its zone and its time, or have digits below its unit, which are cut off; as a number it is in seconds.
     """
@@ -110,10 +113,11 @@ cdef class JsonDecoder(RecordDecoder):
     cdef dict reasons
     cdef bint loose
 
-    def __cinit__(self, program, Pool pool not None, *, bint loose=False):
+    def __cinit__(self, program, Pool pool not None, *, bint loose=False, bint closed=False):
         self.program = tuple(program)
         self.reasons = {}
         self.loose = loose
+        self.walk.closed = closed
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, self.program, pool)
         self.walk.steps = <Step*>calloc(len(self.program), sizeof(Step))
         if self.walk.steps is NULL:

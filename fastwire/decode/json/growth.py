@@ -1,0 +1,81 @@
+"""Columns of JSON values that have no schema: those that values need besides the columns that there are."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from ..evolution import Column, columns_of, grown, program_of
+from ..program import SchemaError, Step
+from .inference import MOST_INFERRED, Inference, parsed
+from .schema import fitted
+
+__all__ = ["NO_COLUMNS", "Growth", "growth"]
+
+NO_COLUMNS = fitted(program_of(()), ())
+"""The program of objects of which no field is known."""
+
+
+class Growth(NamedTuple):
+    """The columns after some values were looked at."""
+
+    program: tuple[Step, ...]
+    added: tuple[Column, ...]
+    """Columns that are new, or have new ones below them; of these only what is new."""
+    refused: tuple[str, ...]
+    """Columns that cannot be added, each with the reason, for people."""
+
+
+def growth(
+    program: Sequence[Step], values: Iterable[bytes], refusal: Callable[[Sequence[Step]], str] = lambda program: ""
+) -> Growth:
+    """Return ``program`` with columns for the fields of ``values`` that it lacks.
+
+    A column keeps its type, whatever the values are. Columns are added one after the other, and those are left out with
+    which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Values that are no
+    objects are passed over. Raises SchemaError if values have too many fields, and there are no columns yet.
+    """
+    inference, refused = Inference(most=MOST_INFERRED, any_name=True), []
+    for value in values:
+        try:
+            read = parsed(value)
+        except ValueError:
+            continue
+        if not isinstance(read, dict):
+            continue
+        try:
+            inference.add(read)
+        except SchemaError as exc:
+            if len(program) == len(NO_COLUMNS):
+                raise
+            refused.append(str(exc))
+            break
+    made, added = tuple(program), []
+    for column in lacking(inference.columns(), columns_of(program)):
+        try:
+            wider = grown(made, program_of([column]))
+        except SchemaError as exc:
+            refused.append(f"{column}: {exc}")
+            continue
+        if len(wider) > MOST_INFERRED:
+            refused.append(f"{column}: there are more than {MOST_INFERRED} columns over all levels")
+        elif why := refusal(wider):
+            refused.append(f"{column}: {why}")
+        else:
+            made = wider
+            added.append(column)
+    return Growth(made, tuple(added), tuple(refused))
+
+
+def lacking(columns: Sequence[Column], held: Sequence[Column]) -> tuple[Column, ...]:
+    """Return ``columns`` without what ``held`` has at the same place, of whatever type."""
+    known = {each.name: each for each in held}
+    found = (_lacking(each, known.get(each.name)) for each in columns)
+    return tuple(each for each in found if each is not None)
+
+
+def _lacking(column: Column, held: Column | None) -> Column | None:
+    if held is None:
+        return column
+    if column.arrow != held.arrow or column.arrow not in ("+s", "+l", "+m"):
+        return None
+    inner = lacking(column.children, held.children)
+    return held._replace(children=inner) if inner else None

@@ -1,0 +1,190 @@
+"""Pipelines with ``schema = "infer"``: columns come from the values, and stay those of the dataset."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from fastwire.kafka.producing.payload import encode_block_batch, encode_values
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.pulsar import running
+from tests.daemon.cli.test_decode import CONFIG, command
+from tests.support.nursery import Forked, shared
+from tests.support.waiting import eventually
+
+TEXT = CONFIG.replace('{form}"', 'json"').replace('"{schema}"', '"infer"')
+START = 'start = "earliest"'
+
+
+def produce(broker: KafkaDevBroker, values: Iterable[Any], topic: str = "orders") -> None:
+    encoded = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
+    broker.append(topic, [encode_block_batch(encode_values(encoded), len(encoded), base_timestamp=1_700_000_000_000)])
+
+
+def rows(data: Path) -> list[dict[str, Any]]:
+    """Return the rows by offset, without nulls."""
+    tables = [pq.ParquetFile(file).read() for file in data.rglob("*.parquet")]
+    if not tables:
+        return []
+    landed = pa.concat_tables(tables, promote_options="permissive").to_pylist()
+    landed.sort(key=lambda row: row["_offset"])
+    return [{key: value for key, value in row.items() if value is not None} for row in landed]
+
+
+def run(config: Path) -> list[dict[str, Any]]:
+    """Run until the end, and return the lines of the log."""
+    ran = command("run", config, "--until-end")
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stderr.splitlines()]
+
+
+def letters(data: Path) -> list[str]:
+    listed = command("dead", data, "--list", "--json").stdout
+    return [json.loads(line)["reason"] for line in listed.splitlines()]
+
+
+def test_columns_come_from_the_first_records_and_grow(tmp_path: Path) -> None:
+    config, data = tmp_path / "c.toml", tmp_path / "data"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        config.write_text(TEXT.format(url=broker.url, path=data))
+        produce(
+            broker, [{"id": 1, "price": 5, "who": {"name": "Ada"}}, {"id": 2, "price": 9.5, "none": None, "tags": []}]
+        )
+        run(config)
+        first = json.loads((data / "_fastwire/dataset.json").read_text())["types"]
+        produce(broker, [{"id": 3, "who": {"name": "Bob", "age": 7}, "tags": ["x"], "first-name": "B"}])
+        run(config)
+        produce(broker, [{"id": "four"}, {"id": 5}])
+        run(config)
+        assert broker.violations == []
+    assert [each[:2] for each in first] == [["id", "l"], ["price", "g"], ["who", "+s"]]
+    assert rows(data) == [
+        {"id": 1, "price": 5.0, "who": {"name": "Ada", "age": None}, "_offset": 0},
+        {"id": 2, "price": 9.5, "_offset": 1},
+        {"id": 3, "who": {"name": "Bob", "age": 7}, "tags": ["x"], "first-name": "B", "_offset": 2},
+        {"id": 5, "_offset": 4},
+    ]
+    assert letters(data) == ["WrongType at byte 7 of the value, in id"]
+    report = json.loads(command("verify", data, "--json").stdout)
+    assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 4, 1)
+
+
+def test_a_field_that_may_not_become_a_column_makes_a_dead_letter(tmp_path: Path) -> None:
+    config, data = tmp_path / "c.toml", tmp_path / "data"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        text = TEXT.format(url=broker.url, path=data)
+        config.write_text(text.replace('"infer"', '"infer"\nevolve = "dead_letter"'))
+        produce(broker, [{"id": 1, "_offset": "taken"}, {"id": 2, "who": {"n": 1}}, {"id": 3, "ID": 4}])
+        run(config)
+        produce(broker, [{"id": 5, "who": {"n": 1, "new": True}}, {"id": 6, "none": {"deep": [None, {}]}}])
+        lines = run(config)
+    assert [row["id"] for row in rows(data)] == [2, 6]
+    assert letters(data) == [
+        "NewColumns at byte 10 of the value, in _offset",
+        "NewColumns at byte 10 of the value, in ID",
+        "NewColumns at byte 26 of the value, in who.new",
+    ]
+    assert any(line["event"] == "records have become dead letters" for line in lines)
+
+
+def start(config: Path, log: Path, script: dict[str, Any] | None = None, *options: str) -> Forked:
+    with log.open("wb") as error, Path(os.devnull).open("r+b") as none:
+        return shared().fork(["run", str(config), *options], {}, (none, none, error), script)
+
+
+def test_a_topic_without_records_is_waited_for_in_words(tmp_path: Path) -> None:
+    config, data, log = tmp_path / "c.toml", tmp_path / "data", tmp_path / "log"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        config.write_text(TEXT.format(url=broker.url, path=data) + 'roll = { idle = "100ms" }\n')
+        daemon = start(config, log)
+        try:
+            waits = "no columns can be inferred yet: none of 0 records of orders"
+            eventually(lambda: waits in log.read_text(), waits, log.read_text)
+            assert not data.exists()
+            produce(broker, [{"id": 1}])
+            eventually(lambda: data.exists() and rows(data) == [{"id": 1, "_offset": 0}], "a row", log.read_text)
+        finally:
+            daemon.terminate()
+            assert daemon.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "price"),
+    [("staging-made", "g"), ("dataset-created", "l"), ("files-finished", "l"), ("entry-linked", "l")],
+)
+def test_killed_between_the_inference_and_the_end_of_the_first_commit(tmp_path: Path, step: str, price: str) -> None:
+    config, data, log = tmp_path / "c.toml", tmp_path / "data", tmp_path / "log"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        config.write_text(TEXT.format(url=broker.url, path=data).replace(START, f'{START}\ngroup_protocol = "none"'))
+        produce(broker, [{"id": i, "price": i} for i in range(5)])
+        assert start(config, log, {"at": step, "do": "kill"}, "--until-end").wait(60) == -9, log.read_text()
+        produce(broker, [{"id": 5, "price": 0.5}, {"id": 6, "price": 6, "more": {"a": 1}}])
+        start(config, log, {"at": step, "do": "kill"}, "--until-end").wait(60)  # with a new column
+        run(config)
+        report = json.loads(command("verify", data, "--json").stdout)
+    dead = price == "l"
+    assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 7 - dead, int(dead))
+    found = rows(data)
+    assert [row["id"] for row in found] == [0, 1, 2, 3, 4, *([] if dead else [5]), 6]
+    assert found[-1]["more"] == {"a": 1}
+    assert json.loads((data / "_fastwire/dataset.json").read_text())["types"][1][1] == price
+
+
+def test_two_daemons_that_saw_other_records_land_in_the_same_columns(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 2)
+        ones: list[Any] = [{"a": i, "x": 1} for i in range(9)]
+        others: list[Any] = [{"a": f"t{i}", "y": 1} for i in range(9)]
+        for number, values in enumerate((ones, others)):
+            encoded = [json.dumps(value).encode() for value in values]
+            batch = encode_block_batch(encode_values(encoded), len(encoded), base_timestamp=1_700_000_000_000)
+            broker.append("orders", [batch], number)
+        daemons = []
+        for name in ("one", "two"):
+            config = tmp_path / f"{name}.toml"
+            config.write_text(TEXT.format(url=broker.url, path=data) + 'roll = { idle = "100ms" }\n')
+            daemons.append(start(config, tmp_path / f"{name}.log"))
+        try:
+            eventually(lambda: data.exists() and len(rows(data)) == 9 and [*data.rglob("*.dead")], "all")
+        finally:
+            for daemon in daemons:
+                daemon.terminate()
+                assert daemon.wait(60) == 0
+    report = json.loads(command("verify", data, "--json").stdout)
+    assert report["ok"] and report["rows"] == report["dead_letters"] == 9, report
+
+
+@pytest.mark.parametrize("kind", ["delta", "jsonl"])
+def test_each_topic_has_its_own_columns(tmp_path: Path, kind: str) -> None:
+    config, data = tmp_path / "c.toml", tmp_path / "data"
+    with running(KafkaDevBroker()) as broker:
+        text = TEXT.format(url=broker.url, path=f"{data}/{{topic}}").replace('["orders"]', '["orders", "users"]')
+        config.write_text(text.replace('type = "parquet"', f'type = "{kind}"'))
+        for topic, name in (("orders", "id"), ("users", "user")):
+            broker.create_topic(topic, 1)
+            produce(broker, [{name: i} for i in range(3)], topic)
+        run(config)
+        produce(broker, [{"id": 3, "new": {"deep": [1]}}])
+        run(config)
+    if kind == "delta":
+        found = {topic: DeltaTable(data / topic).to_pyarrow_table().to_pylist() for topic in ("orders", "users")}
+    else:
+        files = {topic: sorted((data / topic).rglob("*.jsonl")) for topic in ("orders", "users")}
+        found = {
+            topic: [json.loads(line) for file in some for line in file.read_text().splitlines()]
+            for topic, some in files.items()
+        }
+    assert sorted(row["user"] for row in found["users"]) == [0, 1, 2]
+    orders = sorted(found["orders"], key=lambda row: int(row["id"]))
+    assert [row["id"] for row in orders] == [0, 1, 2, 3] and orders[3]["new"] == {"deep": [1]}

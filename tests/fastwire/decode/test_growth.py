@@ -1,0 +1,71 @@
+"""Columns for the fields of JSON values that have no schema."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fastwire.decode.evolution import columns_of
+from fastwire.decode.json.growth import NO_COLUMNS, growth
+from fastwire.decode.json.walk import JsonDecoder
+from fastwire.decode.program import SchemaError
+from fastwire.wire.pool import Pool
+
+
+def encoded(*values: Any) -> list[bytes]:
+    return [json.dumps(value).encode() for value in values]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"a": 1, "b-c": "x", "d": [{"e": 1.5}, {"f": [[True]]}], "g": {"h": {"i": None, "j": 0}}},
+        {"n": None, "e": [], "o": {}, "l": [None, [], {"x": None}], '\\"': {"k\\": []}},
+    ],
+)
+def test_a_closed_decoder_reads_what_the_columns_were_made_for(value: Any) -> None:
+    found = growth(NO_COLUMNS, encoded(value))
+    assert not found.refused
+    made = JsonDecoder(found.program, Pool(1 << 24), closed=True).decode(pa.array(encoded(value), pa.binary()))
+    assert not made.bad and made.rows == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        ('{"a": 1, "b": 0}', 9), ('{"b": {"c": [null, {"d": false}]}}', 1), ('{"b": ["x"]}', 1), ('{"b": -1}', 1),
+        ('{"s": {"t": "x", "u": [""]}}', 17), ('{"b": {"n": "\\""}}', 1), ('{"b": [ "k" ]}', 1),
+    ],
+)  # fmt: skip
+def test_a_field_without_a_column_makes_the_record_bad(text: str, offset: int) -> None:
+    program = growth(NO_COLUMNS, encoded({"a": 1, "s": {"t": "x"}})).program
+    values = pa.array([text.encode(), b'{"a": 2}'], pa.binary())
+    made = JsonDecoder(program, Pool(1 << 24), closed=True).decode(values)
+    assert [(each.row, each.reason, each.offset) for each in made.bad] == [(0, "NewColumns", offset)]
+    assert made.rows == 1
+    assert not JsonDecoder(program, Pool(1 << 24)).decode(values).bad
+
+
+def test_columns_keep_their_types_and_get_what_they_lack() -> None:
+    first = growth(NO_COLUMNS, encoded({"a": 1, "s": {"t": "x"}, "l": [{"x": 1}]}))
+    second = growth(first.program, encoded({"a": 0.5, "s": {"t": 1, "u": True}, "l": [{"y": 1}], "z": 1}))
+    assert [str(each) for each in columns_of(second.program)] == [
+        "a int64", "s struct<t string, u bool>", "l list<item struct<x int64, y int64>>", "z int64",
+    ]  # fmt: skip
+    assert [str(each) for each in second.added] == ["s struct<u bool>", "l list<item struct<y int64>>", "z int64"]
+
+
+def test_a_refused_column_does_not_keep_back_the_others() -> None:
+    found = growth(NO_COLUMNS, encoded({"a": 1, "b": 2, "c": 3}), lambda union: "no" if union[-1].name == "b" else "")
+    assert [each.name for each in columns_of(found.program)] == ["a", "c"] and found.refused == ("b int64: no",)
+
+
+def test_too_many_fields_are_an_error_at_first_and_later_no_columns() -> None:
+    many = {"stock": {f"id{i}": i for i in range(600)}}
+    with pytest.raises(SchemaError, match="512 columns, 511 of them in stock"):
+        growth(NO_COLUMNS, encoded(many))
+    program = growth(NO_COLUMNS, encoded({"a": 1})).program
+    found = growth(program, encoded(many))
+    assert len(found.program) <= 512 and "stock" in found.refused[0]
