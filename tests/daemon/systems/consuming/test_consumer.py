@@ -1,11 +1,13 @@
 """Consumers for programs, on the embedded brokers of all systems that keep progress."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
+import confluent_kafka as ck
 import pyarrow as pa
 import pytest
 
@@ -17,6 +19,8 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.systems.source import LogStopped
+from tests.brokers.ports import free_ports
 
 BROKERS: dict[str, Any] = {
     "kafka": lambda: KafkaDevBroker(KafkaOptions()),
@@ -221,3 +225,73 @@ async def test_seek_begins_at_a_position(broker: Any) -> None:
         strange = replace(next(iter(beginnings)), topic="others")
         with pytest.raises(ValueError, match="others"):
             await consumer.seek({strange: beginnings.popitem()[1]})
+
+
+async def test_one_group_with_the_official_client(kafka: KafkaDevBroker) -> None:
+    """Each has a partition; when the official client leaves, what it has committed does not come here."""
+    settings = {
+        "bootstrap.servers": f"{kafka.host}:{kafka.ports[0]}",
+        "group.id": "billing",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "partition.assignment.strategy": "range",
+    }
+    theirs = set[bytes]()
+    over = threading.Event()
+
+    def official() -> None:
+        client = ck.Consumer(settings)
+        client.subscribe(["orders"])
+        while not over.is_set():
+            message = client.poll(0.1)
+            if message is not None and not message.error():
+                value = message.value()
+                assert value is not None
+                theirs.add(value)
+                client.commit(message, asynchronous=False)
+        client.close()
+
+    seen: list[bytes] = []
+    other = threading.Thread(target=official)
+    keys = {"assignor": "range", "group_protocol": "classic"}
+    async with connect(kafka.url).subscribe("orders", "billing", **keys) as consumer:
+        await (await taken(consumer, 200))[-1].ack_to()
+        other.start()
+        try:
+            async with asyncio.timeout(60):
+                while len(consumer.assigned) != 1:
+                    await acknowledged(consumer, seen)
+                later = produce(kafka, 100, 150)
+                while len(theirs) + len(seen) < len(later):
+                    await acknowledged(consumer, seen)
+                assert len(theirs) == len(seen) == 50
+                over.set()
+                while len(consumer.assigned) != 2:
+                    await acknowledged(consumer, seen)
+                newest = produce(kafka, 150, 160)
+                while len(theirs) + len(seen) < len(later | newest):
+                    await acknowledged(consumer, seen)
+        finally:
+            over.set()
+            other.join()
+    assert sorted([*seen, *theirs]) == sorted(later | newest)
+
+
+async def test_no_broker_and_no_topic_are_told(kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastwire_daemon.systems.consuming.consumer.OPEN_S", 0.5)
+    with pytest.raises(FastwireError, match=r"could not begin in 0.5 s: .*127\.0\.0\.1"):
+        async with connect(f"kafka://127.0.0.1:{free_ports(1)[0]}").subscribe("orders", "billing"):
+            pass
+    with pytest.raises(FastwireError, match=r"could not begin in 0\.5 s|nowhere"):
+        async with connect(kafka.url).subscribe("nowhere", "billing"):
+            pass
+
+
+async def test_a_partition_that_cannot_be_read_is_told_once_and_the_others_go_on(kafka: KafkaDevBroker) -> None:
+    async with connect(kafka.url).subscribe("orders", "billing") as consumer:
+        await (await taken(consumer, 200))[-1].ack_to()
+        consumer.on_stopped(0, LogStopped("orders/0: its leader refuses it"))
+        with pytest.raises(LogStopped, match="its leader refuses it"):
+            await consumer.receive()
+        kafka.produce("orders", [b"later"], 1)
+        assert values(await taken(consumer, 1)) == [b"later"]
