@@ -2,6 +2,7 @@
 
 import io
 import random
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from decimal import Context, Decimal
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DICTIONARIES", "FLAT", "batches_of", "by_pyarrow", "flat_value", "nullable", "schema_of"]
+from fastwire.parquet.file import ParquetWriter
+
+__all__ = ["DICTIONARIES", "FLAT", "batches_of", "by_pyarrow", "flat_value", "nullable", "schema_of", "written"]
 
 FLAT: list[pa.DataType] = [
     pa.bool_(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(),
@@ -54,6 +57,22 @@ def batches_of(rng: random.Random, schema: pa.Schema) -> list[pa.RecordBatch]:
             batch = batch.slice(rng.randint(1, 3), rng.randint(0, rows - 3))
         batches.append(batch)
     return batches
+
+
+def written(
+    groups: Iterable[Sequence[pa.RecordBatch]],
+    schema: pa.Schema,
+    *,
+    columns: dict[str, tuple[str, bool]] | None = None,
+    codec: str = "zstd",
+) -> bytes:
+    """A whole file."""
+    file = io.BytesIO()
+    writer = ParquetWriter(schema, file.write, codec=codec, columns=columns)
+    for batches in groups:
+        writer.write_row_group(batches)
+    writer.close()
+    return file.getvalue()
 
 
 def by_pyarrow(table: pa.Table) -> bytes:

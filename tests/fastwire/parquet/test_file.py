@@ -2,7 +2,6 @@
 
 import io
 import random
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,25 +19,9 @@ from hypothesis import strategies as st
 from fastwire.parquet.codec import CODECS
 from fastwire.parquet.errors import UnwritableError
 from fastwire.parquet.file import ParquetWriter
-from tests.fastwire.parquet.tables import DICTIONARIES, FLAT, batches_of, by_pyarrow, schema_of
+from tests.fastwire.parquet.tables import DICTIONARIES, FLAT, batches_of, by_pyarrow, schema_of, written
 
 PAGE = 1 << 20
-
-
-def written(
-    groups: Iterable[Sequence[pa.RecordBatch]],
-    schema: pa.Schema,
-    *,
-    columns: dict[str, tuple[str, bool]] | None = None,
-    codec: str = "zstd",
-) -> bytes:
-    """A whole file."""
-    file = io.BytesIO()
-    writer = ParquetWriter(schema, file.write, codec=codec, columns=columns)
-    for batches in groups:
-        writer.write_row_group(batches)
-    writer.close()
-    return file.getvalue()
 
 
 def of_columns(cells: dict[str, Any], **more: Any) -> bytes:
