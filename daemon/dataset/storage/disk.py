@@ -64,8 +64,11 @@ class Disk:
         if len(tasks) == 1:
             tasks[0][0](tasks[0][1])
         elif tasks:
-            with ThreadPoolExecutor(min(_SYNC_THREADS, len(tasks)), "fsync") as threads:
-                pending = [threads.submit(action, target) for action, target in tasks]
+            (action, target), *others = tasks
+            # A thread costs more than most syncs: this one does its part.
+            with ThreadPoolExecutor(min(_SYNC_THREADS, len(others)), "fsync") as threads:
+                pending = [threads.submit(sync, of) for sync, of in others]
+                action(target)
             for future in pending:
                 future.result()
 
