@@ -2,9 +2,9 @@
 
     python -m bench.kafka [--json] [--all]
 
-Beside it, in the same run, a socket that is read to compute the CRC-32C of everything and no more, confluent-kafka,
-aiokafka where it is installed (``pip install 'fastwire[bench]'``) and franz-go where Go is. CPU is that of the
-consumer's process, kernel included, from the first records to the last.
+Beside it, in the same run, the asyncio client (``client.subscribe``), a socket that is read to compute the CRC-32C of
+everything and no more, confluent-kafka, aiokafka where it is installed (``pip install 'fastwire[bench]'``) and franz-go
+where Go is. CPU is that of the consumer's process, kernel included, from the first records to the last.
 """
 
 import importlib.util
@@ -48,7 +48,7 @@ def cases() -> list[Case]:
 def how_many(case: Case, who: str) -> int:
     """Messages, about a second of each consumer."""
     ours, franz, others = (16_000_000, 4_000_000, 1_000_000) if case.size == 100 else (2_000_000, 1_000_000, 400_000)
-    return {"fastwire": ours, "raw socket with CRC": ours, "franz-go": franz}.get(who, others)
+    return {"fastwire": ours, "fastwire client": ours, "raw socket with CRC": ours, "franz-go": franz}.get(who, others)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def measured(case: Case, told: Mapping[str, Any], franz: list[str] | None) -> li
         config = folder / "bench.toml"
         config.write_text(CONFIG.format(**told))
         add("fastwire", landed(told, config, folder))
-    peers = {"confluent-kafka": "confluent-kafka", "aiokafka": "aiokafka"}
+    peers = {"fastwire client": "subscribe", "confluent-kafka": "confluent-kafka", "aiokafka": "aiokafka"}
     if case.codec == "none":  # the bytes of every batch must be as many
         peers = {"raw socket with CRC": "raw", **peers}
     if importlib.util.find_spec("aiokafka") is None:

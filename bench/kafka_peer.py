@@ -1,9 +1,10 @@
 """Other consumers of Kafka at a pipeline's work, as people write them by hand; a child process of ``bench.kafka``.
 
-    python -m bench.kafka_peer SERVERS TOPIC PARTITIONS MESSAGES BATCH BATCH_BYTES confluent-kafka|aiokafka|raw
+    python -m bench.kafka_peer SERVERS TOPIC PARTITIONS MESSAGES BATCH BATCH_BYTES WHO
 
-Prints one JSON line: CPU from the first records to the last by message, looking at no more than the value. ``raw``
-reads whole responses from a socket a partition and computes their CRC-32C: the floor under everybody who checks them.
+WHO is confluent-kafka, aiokafka, subscribe or raw. Prints one JSON line: CPU from the first records to the last by
+message, looking at no more than the value. ``raw`` reads whole responses from a socket a partition and computes their
+CRC-32C: the floor under everybody who checks them.
 """
 
 import asyncio
@@ -99,6 +100,26 @@ def aio(servers: str, topic: str, partitions: int, meter: Meter) -> None:
     asyncio.run(run())
 
 
+def subscribed(servers: str, topic: str, partitions: int, meter: Meter) -> None:
+    """The asyncio client of this project, each chunk as an Arrow batch, which is acknowledged."""
+    import pyarrow as pa
+
+    from fastwire_daemon.client import connect
+
+    async def run() -> None:
+        size = 0
+        client = connect(f"kafka://{servers}")
+        async with client.subscribe(topic, "bench", columns=["value"], group_protocol="none") as consumer:
+            async for chunk in consumer:
+                size += pa.record_batch(chunk)["value"].nbytes
+                await chunk.ack_to()
+                if not meter.took(chunk.rows):
+                    break
+            meter.tell()
+
+    asyncio.run(run())
+
+
 def raw(servers: str, topic: str, partitions: int, batch_bytes: int, batch: int, meter: Meter) -> None:
     """Frames, and their sums."""
     host, _, port = servers.rpartition(":")
@@ -148,7 +169,11 @@ def main() -> None:
     if who == "raw":
         raw(servers, topic, int(partitions), int(batch_bytes), int(batch), meter)
         return
-    ways: dict[str, Callable[[str, str, int, Meter], None]] = {"confluent-kafka": confluent, "aiokafka": aio}
+    ways: dict[str, Callable[[str, str, int, Meter], None]] = {
+        "confluent-kafka": confluent,
+        "aiokafka": aio,
+        "subscribe": subscribed,
+    }
     ways[who](servers, topic, int(partitions), meter)
 
 

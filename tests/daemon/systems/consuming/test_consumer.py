@@ -248,7 +248,7 @@ async def test_one_group_with_the_official_client(kafka: KafkaDevBroker) -> None
                 value = message.value()
                 assert value is not None
                 theirs.add(value)
-                client.commit(message, asynchronous=False)
+                client.commit(message=message, asynchronous=False)
         client.close()
 
     seen: list[bytes] = []
