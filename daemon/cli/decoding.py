@@ -22,7 +22,9 @@ class Values(StrEnum):
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
-        "--schema-file", help="File with the schema: Avro, or a descriptor set of Protobuf.", show_default=False
+        "--schema-file",
+        help='File with the schema: Avro, or a descriptor set of Protobuf. "infer": the fields of JSON.',
+        show_default=False,
     ),
 ]
 Message = Annotated[str, typer.Option("--message", metavar="NAME", help="Full name of the message type of Protobuf.")]

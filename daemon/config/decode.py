@@ -40,6 +40,7 @@ __all__ = [
     "parse_decode",
     "read_key_program",
     "read_program",
+    "refuse_uninferable",
 ]
 
 SINKS = (*DATASET_TYPES, *DATABASE_TYPES, "stdout")
@@ -273,23 +274,35 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
     _check_landing(path[:-1], (*path, landing), program, sink, tell)
 
 
-def _can_infer(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], tell: Tell) -> bool:
-    """Report the keys that need columns before the first record is there. Return False if there are any."""
+def _uninferable(decode: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the keys that need columns before the first record is there, each with the reason."""
     wrong = []
     if decode.get("format") != "json":
         wrong.append(("schema", f'"{INFER}" is for format = "json": values of other formats need their schema'))
-    if "registry" in decode:
+    if decode.get("registry") is not None:
         wrong.append(("registry", f'has the schemas of the values, and schema = "{INFER}" takes the columns from them'))
-    if "transform" in decode:
+    if decode.get("transform") is not None:
         wrong.append(
             ("transform", f'needs columns that are known: schema = "{INFER}" has none before the first record')
         )
+    columns = decode.get("columns", ["*"])
+    if isinstance(columns, list | tuple) and "*" not in columns:
+        wrong.append(("columns", f'has "*" beside schema = "{INFER}": it stands for the fields, which are inferred'))
+    return wrong
+
+
+def refuse_uninferable(decode: DecodeConfig) -> None:
+    """Raise ConfigError if the columns are to be inferred, and other keys need them before."""
+    if decode.inferred and (wrong := _uninferable(vars(decode))):
+        raise ConfigError([Problem("", f"decode.{key}", message) for key, message in wrong])
+
+
+def _can_infer(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], tell: Tell) -> bool:
+    """Report the keys that need columns before the first record is there. Return False if there are any."""
+    wrong = _uninferable(decode)
     kind = sink.get("type")
     if isinstance(kind, str) and kind in DATABASE_TYPES:
         wrong.append(("schema", f'is a file for the sink {kind}: "{INFER}" is for {", ".join(DATASET_TYPES)}, stdout'))
-    columns = decode.get("columns", ["*"])
-    if isinstance(columns, list) and "*" not in columns:
-        wrong.append(("columns", f'has "*" beside schema = "{INFER}": it stands for the fields, which are inferred'))
     for key, message in wrong:
         tell((*path, key), message)
     return not wrong

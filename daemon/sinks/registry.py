@@ -17,6 +17,7 @@ from ..config.decode import (
     named_for,
     read_key_program,
     read_program,
+    refuse_uninferable,
 )
 from ..config.fields import TABLE_TYPES
 from ..config.partitioning import UNPARTITIONED, Partitioning
@@ -233,6 +234,7 @@ class _Schemas(NamedTuple):
 
 def _read_schemas(decode: DecodeConfig, system: str) -> _Schemas:
     """Read the schema files of a decoder. Raises ConfigError."""
+    refuse_uninferable(decode)
     try:
         program = read_program(decode.definition, decode.format, decode.message)
         keys = None if decode.keys is None else read_key_program(decode.keys.definition, decode.keys.format)

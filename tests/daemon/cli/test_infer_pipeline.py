@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+import fastwire_daemon
 from fastwire.kafka.producing.payload import encode_block_batch, encode_values
+from fastwire_daemon.config import ConfigError
+from fastwire_daemon.config.decode import check_decode, parse_decode
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import running
+from fastwire_daemon.sinks.registry import decoder_of
 from tests.daemon.cli.test_decode import CONFIG, command
 from tests.support.nursery import Forked, shared
 from tests.support.waiting import eventually
@@ -188,3 +193,43 @@ def test_each_topic_has_its_own_columns(tmp_path: Path, kind: str) -> None:
     assert sorted(row["user"] for row in found["users"]) == [0, 1, 2]
     orders = sorted(found["orders"], key=lambda row: int(row["id"]))
     assert [row["id"] for row in orders] == [0, 1, 2, 3] and orders[3]["new"] == {"deep": [1]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"format": "avro"}, 'is for format = "json"'),
+        ({"registry": "pulsar"}, "has the schemas of the values"),
+        ({"columns": ["_offset"]}, 'has "*" beside'),
+        ({"columns": ["*", "id"]}, "the fields are inferred"),
+        ({"transform": "SELECT 1 AS a FROM batch"}, "needs columns that are known"),
+    ],
+)
+def test_what_needs_columns_before_the_first_record_is_refused(tmp_path: Path, keys: dict[str, Any], why: str) -> None:
+    given = {"format": "json", "schema": "infer"} | keys
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        decoder_of(parse_decode(given), "kafka")
+    told: list[str] = []
+    check_decode(("decode",), given, {"type": "parquet"}, "kafka", lambda path, text: told.append(text))
+    assert any(why in text for text in told), told
+
+
+def test_commands_and_scripts_infer_the_columns_as_well(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    options = ["--decode", "json", "--schema-file", "infer"]
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        produce(broker, [{"id": 1, "x": {"y": [1]}}, {"id": 2.5, "new": True}])
+        config.write_text(TEXT.format(url=broker.url, path=tmp_path / "data"))
+        decode = {"format": "json", "schema": "infer"}
+        read = fastwire_daemon.read(broker.url, "orders", decode=decode, progress=False).to_table().to_pylist()
+        checked = command("check", config, "--connect")
+        printed = command(
+            "tail", broker.url, "orders", *options, "--from", "earliest", "--until-end", "--format", "jsonl"
+        )
+        asked = command("query", broker.url, "orders", "SELECT sum(id) AS s FROM orders", *options, "--format", "csv")
+    assert read == [{"id": 1.0, "x": {"y": [1]}, "new": None}, {"id": 2.5, "x": None, "new": True}]
+    assert "columns the fields of the values, which are inferred, _offset" in checked.stdout, checked.stderr
+    assert "decode   orders: 2 of its first 2 records can be decoded" in checked.stdout
+    assert '"new":true' in printed.stdout.replace(" ", ""), printed.stderr
+    assert "3.5" in asked.stdout, asked.stderr
