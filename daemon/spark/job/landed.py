@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ...dataset.description import DESCRIPTION, read_description
+from ...dataset.roots import datasets_in
 from ...dataset.tableformat import TITLES
 from ...runtime.errors import DatasetError, DatasetMismatchError
 from ..source.rows import ddl, is_row
@@ -22,6 +23,11 @@ def landed_columns(path: Path) -> list[str]:
     try:
         data = (path / DESCRIPTION).read_bytes()
     except FileNotFoundError:
+        if found := datasets_in(str(path)):
+            raise DatasetMismatchError(
+                f"{path} holds {len(found)} datasets, such as {found[0]}, one for each topic: a job reads one of "
+                f'them. A query reads all: spark.read.parquet("{path}/*")'
+            ) from None
         raise DatasetError(f"there is no dataset at {path}: has the daemon landed anything yet?") from None
     description = read_description(data, str(path))
     if not is_row(description.columns) or description.extension != "parquet":
