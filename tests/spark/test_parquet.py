@@ -66,9 +66,8 @@ def test_filters_find_what_is_there(reader: Any, tmp_path: Path) -> None:
     )
     columns = {"id": ("counter", True), "word": ("constant", True), "long": ("plain", True)}
     path = tmp_path / "ours.parquet"
-    path.write_bytes(
-        written([[batch.slice(at, 10_000)] for at in range(0, ROWS, 10_000)], batch.schema, columns=columns)
-    )
+    groups = [[batch.slice(at, GROUP)] for at in range(0, ROWS, GROUP)]
+    path.write_bytes(written(groups, batch.schema, columns=columns))
     frame = reader.parquet(str(path))
     for condition, count in {
         "id = 59999": 1,
