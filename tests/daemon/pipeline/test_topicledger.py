@@ -14,6 +14,8 @@ from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
+from fastwire_daemon.devbroker.tank import TankDevBroker
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicledger import LedgerTopicSink, Positions
 from fastwire_daemon.runtime.errors import DatasetDamagedError, SinkFailedError, Superseded
@@ -239,13 +241,22 @@ def has(target: Any, count: int) -> Callable[[], bool]:
     return lambda: len(copied(target)) >= count
 
 
-@pytest.mark.parametrize("kind", ["kafka", "pulsar"])
+BROKERS: dict[str, Callable[[], Any]] = {
+    "kafka": KafkaDevBroker,
+    "pulsar": PulsarDevBroker,
+    "tank": TankDevBroker,
+}
+
+
+@pytest.mark.parametrize("kind", list(BROKERS))
 def test_killed_daemons_write_each_record_once_and_in_order(tmp_path: Path, kind: str, target: KafkaDevBroker) -> None:
-    with running(KafkaDevBroker() if kind == "kafka" else PulsarDevBroker()) as source:
+    with running(BROKERS[kind]()) as source:
         source.create_topic("orders", 1)
         config = configured(tmp_path, source, target, idle="50ms", more="roll.rows = 400")
         if kind == "kafka":  # a group would wait for the end of the session of the killed one
             config.write_text(config.read_text().replace("start =", 'group_protocol = "none"\nstart ='))
+        if kind == "tank":  # its brokers keep no progress
+            config.write_text(config.read_text().replace('subscription = "mirror"\n', ""))
         values = [f"{n:05}" for n in range(6_000)]
         for first in range(0, 6_000, 1_500):
             with daemon(config):
@@ -255,6 +266,17 @@ def test_killed_daemons_write_each_record_once_and_in_order(tmp_path: Path, kind
                 eventually(has(target, before + 1), "records")
         run(config)
         assert copied(target) == values
+
+
+def test_records_of_a_source_without_offsets_are_copied_once(tmp_path: Path, target: KafkaDevBroker) -> None:
+    with running(TubeMQDevBroker()) as source:
+        source.create_topic("orders", 1)
+        config = configured(tmp_path, source, target)
+        for first in range(0, 90, 30):
+            produce(source, "orders", [{"value": f"{number:02}"} for number in range(first, first + 30)])
+            run(config)
+        run(config)
+    assert sorted(copied(target)) == [f"{number:02}" for number in range(90)]
 
 
 def test_a_daemon_takes_over_from_a_killed_one_and_gives_back(
