@@ -16,8 +16,6 @@ from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_opt
 from ..topicnames import complete_topic
 
 if TYPE_CHECKING:
-    import duckdb
-
     from ...prompt.query import TopicTable
     from ...prompt.read import Records
 
@@ -166,7 +164,7 @@ def _wanted(table: "TopicTable", own: Sequence[str], keys: dict[str, Any] | None
 
 
 def _follow(
-    engine: "duckdb.DuckDBPyConnection",
+    engine: Any,
     sql: str,
     form: Output,
     table: "TopicTable",
