@@ -30,6 +30,7 @@ BENCHES = (
     "store",
     "tables",
     "postgresql",
+    "topics",
     "connect_iceberg",
     "shared",
     "broker",

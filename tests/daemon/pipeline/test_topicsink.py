@@ -247,7 +247,7 @@ def command(*arguments: str | Path, given: str = "") -> str:
     return ran.stdout
 
 
-def produce(broker: KafkaDevBroker | PulsarDevBroker, topic: str, records: list[dict[str, Any]]) -> None:
+def produce(broker: Any, topic: str, records: list[dict[str, Any]]) -> None:
     command("produce", broker.url, topic, "--format", "jsonl", given="\n".join(map(json.dumps, records)))
 
 
