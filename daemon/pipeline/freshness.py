@@ -1,12 +1,15 @@
-"""The age of what has landed: when the last commit was, and how old the newest landed record is."""
+"""The age of what has landed: when the last commit was, how old its newest record is, and the last hour of lag."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from ..runtime.metrics import PipelineMetrics
 
-__all__ = ["Freshness"]
+__all__ = ["MINUTES", "Freshness", "LagHistory"]
+
+MINUTES = 60
 
 
 class Freshness:
@@ -18,6 +21,7 @@ class Freshness:
         self._committed_at: float | None = None
         self._newest: float | None = None  # the time of the newest landed record, in seconds since 1970
         self._lag_s: float | None = None
+        self._history = LagHistory()
 
     def committed(self, newest_time: int | None) -> None:
         """Note a commit of records; ``newest_time`` is the latest timestamp of them in microseconds, None without."""
@@ -28,6 +32,7 @@ class Freshness:
 
     def look(self, backlog: int | None) -> None:
         """Measure the lag in time: that of the newest landed record while the broker holds others, else none."""
+        self._history.add(backlog, self._clock())
         if backlog == 0:
             self._lag_s = 0.0
         elif backlog is None or self._newest is None:
@@ -37,6 +42,39 @@ class Freshness:
         self._metrics.time_lag(self._lag_s)
 
     def status(self) -> dict[str, Any]:
-        """Return the age of the last commit of records and the lag in seconds; None where they are not known."""
+        """Return the age of the last commit of records, the lag in seconds, and the backlog of the last hour by minute.
+
+        None stands for what is not known.
+        """
         age = None if self._committed_at is None else round(self._clock() - self._committed_at, 1)
-        return {"last_commit_s_ago": age, "lag_s": None if self._lag_s is None else round(self._lag_s, 1)}
+        return {
+            "last_commit_s_ago": age,
+            "lag_s": None if self._lag_s is None else round(self._lag_s, 1),
+            "lag_history": self._history.status(),
+        }
+
+
+class LagHistory:
+    """The largest backlog of each of the last ``MINUTES`` minutes, of all partitions together.
+
+    None stands for a minute in which it was not known.
+    """
+
+    def __init__(self) -> None:
+        self._most: deque[int | None] = deque(maxlen=MINUTES)
+        self._minute = 0
+
+    def add(self, backlog: int | None, now: float) -> None:
+        """Note the backlog at ``now``, in seconds of a clock that may jump."""
+        minute = int(now // 60)
+        if not self._most or minute < self._minute:
+            self._most.append(None)
+        else:
+            self._most.extend([None] * min(minute - self._minute, MINUTES))
+        self._minute = minute
+        if backlog is not None:
+            self._most[-1] = max(backlog, self._most[-1] or 0)
+
+    def status(self) -> list[int | None]:
+        """Return the minutes, the current one last."""
+        return list(self._most)

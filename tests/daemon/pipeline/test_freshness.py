@@ -2,7 +2,7 @@
 
 from fastwire.columns.chunk import marker_chunk
 from fastwire.wire.pool import Pool
-from fastwire_daemon.pipeline.freshness import Freshness
+from fastwire_daemon.pipeline.freshness import MINUTES, Freshness, LagHistory
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from tests.daemon.runtime.test_metrics import samples
 from tests.support.pipeline_bed import Bed, Chunks
@@ -14,14 +14,14 @@ def test_the_lag_is_the_age_of_the_newest_record_while_there_are_others() -> Non
     metrics, now = DaemonMetrics("0"), [1000.0]
     freshness = Freshness(metrics.pipeline("p"), lambda: now[0])
     freshness.look(5)
-    assert freshness.status() == {"last_commit_s_ago": None, "lag_s": None}
+    assert freshness.status() == {"last_commit_s_ago": None, "lag_s": None, "lag_history": [5]}
     assert LAG not in samples(metrics) and COMMIT not in samples(metrics), "a 0 would say that it is fresh"
     freshness.committed(900_000_000)
     freshness.committed(800_000_000)  # an older record makes nothing older
     freshness.committed(None)
     now[0] = 1010.0
     freshness.look(5)
-    assert freshness.status() == {"last_commit_s_ago": 10.0, "lag_s": 110.0}
+    assert freshness.status() == {"last_commit_s_ago": 10.0, "lag_s": 110.0, "lag_history": [5]}
     assert (samples(metrics)[LAG], samples(metrics)[COMMIT]) == (110, 1000)
     freshness.look(0)
     assert (freshness.status()["lag_s"], samples(metrics)[LAG]) == (0.0, 0)
@@ -58,3 +58,18 @@ def test_the_newest_time_of_a_chunk_is_that_of_its_rows() -> None:
     chunk.release()
     assert chunk.newest_time() is None
     assert marker_chunk([]).newest_time() is None
+
+
+def test_an_hour_of_backlog_is_kept_by_minute() -> None:
+    history = LagHistory()
+    assert history.status() == []
+    for second, backlog in ((0, 7), (30, 9), (59, 8), (60, None), (61, 3), (200, None), (300, 0)):
+        history.add(backlog, 6000.0 + second)
+    assert history.status() == [9, 3, None, None, None, 0], "the largest of each minute, and gaps"
+    history.add(4, 5000.0)
+    assert history.status()[-2:] == [0, 4], "the clock was set back"
+    for minute in range(3 * MINUTES):
+        history.add(minute, 10_000.0 + 60 * minute)
+    assert history.status() == list(range(2 * MINUTES, 3 * MINUTES))
+    history.add(1, 1e9)
+    assert history.status() == [*[None] * (MINUTES - 1), 1]

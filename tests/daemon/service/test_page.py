@@ -57,6 +57,7 @@ PIPELINES: dict[str, Any] = {
         "rows_committed": 1_200_000,
         "last_commit_s_ago": 7.2,
         "lag_s": 6000.0,
+        "lag_history": [3, 1500, None, 1],
         "commits": 1,
         "recent_commits": [
             {
@@ -144,6 +145,7 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
         "1 entry",
         "1 of 2 partitions behind, 2 h in time",
         "1 commit, the last 7 s ago",
+        "Lag in the last 4 minutes: at most 1,500 entries",
         "since the start, 3 Truncated",
         "Limited by: encode. What helps: sink.writers",
         "encode 75 %",
@@ -160,6 +162,8 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
         f"warning 2026-01-02T03:04:05.678Z {HOSTILE} retry_s=2.5",
     ):
         assert part in text, f"{part!r} is not in {text!r}"
+    drawn = await browser.run("document.querySelectorAll('section svg path')[1].getAttribute('d')")
+    assert drawn == "M56,28.94h0L57,1.00M59,28.98h0", "the largest is at the top, and the unknown minute is a gap"
     assert await browser.run("document.title") == "healthy – fastwire"
     assert await browser.run("document.images.length") == 0
     assert [url.rpartition("/")[2] for url in browser.requests] == ["", "events"]
