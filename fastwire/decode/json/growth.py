@@ -1,7 +1,7 @@
 """Columns of JSON values that have no schema: those that values need besides the columns that there are."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ..evolution import Column, columns_of, grown, program_of
 from ..program import SchemaError, Step
@@ -30,26 +30,30 @@ def growth(
     """Return ``program`` with columns for the fields of ``values`` that it lacks.
 
     A column keeps its type, whatever the values are. Columns are added one after the other, and those are left out with
-    which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Values that are no
-    objects are passed over. Raises SchemaError if values have too many fields, and there are no columns yet.
+    which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Of a struct or a list
+    only those below it are left out that have to be. Values that are no
+    objects are passed over, and so are those that have too many fields alone. Raises SchemaError if values have too
+    many fields, and there are no columns yet.
     """
-    inference, refused = Inference(most=MOST_INFERRED, any_name=True), []
-    for value in values:
+    objects = [*_objects(values)]
+    refused: list[str] = []
+    inference = Inference(most=MOST_INFERRED, any_name=True)
+    try:
+        for each in objects:
+            inference.add(each)
+    except SchemaError:
+        if len(program) == len(NO_COLUMNS):
+            raise
+        inference = Inference(most=MOST_INFERRED, any_name=True)
         try:
-            read = parsed(value)
-        except ValueError:
-            continue
-        if not isinstance(read, dict):
-            continue
-        try:
-            inference.add(read)
+            for each in _smaller(objects, refused):
+                inference.add(each)
         except SchemaError as exc:
-            if len(program) == len(NO_COLUMNS):
-                raise
             refused.append(str(exc))
-            break
-    made, added = tuple(program), []
-    for column in lacking(inference.columns(), columns_of(program)):
+    made, added = tuple(program), list[Column]()
+    left = [*reversed(lacking(inference.columns(), columns_of(program)))]
+    while left:
+        column = left.pop()
         try:
             wider = grown(made, program_of([column]))
         except SchemaError as exc:
@@ -58,11 +62,45 @@ def growth(
         if len(wider) > MOST_INFERRED:
             refused.append(f"{column}: there are more than {MOST_INFERRED} columns over all levels")
         elif why := refusal(wider):
-            refused.append(f"{column}: {why}")
+            parts = [*_parts(column)]
+            if len(parts) > 1:
+                left += reversed(parts)
+            else:
+                refused.append(f"{column}: {why}")
         else:
             made = wider
             added.append(column)
     return Growth(made, tuple(added), tuple(refused))
+
+
+def _parts(column: Column) -> Iterator[Column]:
+    """Yield the column with one of the columns on its lowest levels at a time."""
+    if not column.children:
+        yield column
+    for each in column.children:
+        for part in _parts(each):
+            yield column._replace(children=(part,))
+
+
+def _objects(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for value in values:
+        try:
+            read = parsed(value)
+        except ValueError:
+            continue
+        if isinstance(read, dict):
+            yield read
+
+
+def _smaller(objects: Iterable[dict[str, Any]], refused: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the objects without those that have too many fields alone: they would take the columns of the others."""
+    for each in objects:
+        try:
+            Inference(most=MOST_INFERRED, any_name=True).add(each)
+        except SchemaError as exc:
+            refused.append(str(exc))
+        else:
+            yield each
 
 
 def lacking(columns: Sequence[Column], held: Sequence[Column]) -> tuple[Column, ...]:

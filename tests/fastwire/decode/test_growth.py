@@ -62,6 +62,16 @@ def test_a_refused_column_does_not_keep_back_the_others() -> None:
     assert [each.name for each in columns_of(found.program)] == ["a", "c"] and found.refused == ("b int64: no",)
 
 
+def test_of_a_struct_only_what_is_refused_is_left_out() -> None:
+    found = growth(
+        NO_COLUMNS,
+        encoded({"s": {"a": 1, "no": 2, "l": [{"no": True, "b": 1}]}}),
+        lambda union: "no" if any(step.name == "no" for step in union) else "",
+    )
+    assert [str(each) for each in columns_of(found.program)] == ["s struct<a int64, l list<item struct<b int64>>>"]
+    assert found.refused == ("s struct<no int64>: no", "s struct<l list<item struct<no bool>>>: no")
+
+
 def test_too_many_fields_are_an_error_at_first_and_later_no_columns() -> None:
     many = {"stock": {f"id{i}": i for i in range(600)}}
     with pytest.raises(SchemaError, match="512 columns, 511 of them in stock"):
@@ -69,3 +79,10 @@ def test_too_many_fields_are_an_error_at_first_and_later_no_columns() -> None:
     program = growth(NO_COLUMNS, encoded({"a": 1})).program
     found = growth(program, encoded(many))
     assert len(found.program) <= 512 and "stock" in found.refused[0]
+
+
+def test_a_value_with_too_many_fields_takes_no_columns_from_the_others() -> None:
+    program = growth(NO_COLUMNS, encoded({"a": 1})).program
+    found = growth(program, encoded({"new": 1}, {f"id{i}": i for i in range(600)}, {"late": 1}))
+    assert [each.name for each in found.added] == ["new", "late"]
+    assert len(found.refused) == 1 and "more than 512 columns" in found.refused[0]
