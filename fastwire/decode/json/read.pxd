@@ -27,7 +27,7 @@ cdef struct Name:                # of a field or symbol, followed by a quote
     const uint8_t* text
     int64_t size                 # without the quote
     uint64_t head                # the first bytes of the text, quote included, and zeros
-    uint64_t mask                # of the bytes that ``head`` has
+    uint64_t mask                # of the bytes that ``head`` has; 0: the name is never written as it is
 
 cdef struct Step:
     Operation operation
@@ -53,7 +53,7 @@ cdef struct Walk:
     Step* steps
     uint8_t* scratch             # a key, symbol or time without its escapes
     int64_t scratch_size         # the longest name
-    bint closed                  # a field with a value and without a column makes the record bad
+    bint closed                  # as of ``JsonDecoder``
 
 cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil
 

@@ -8,6 +8,7 @@ from fastwire.columns.builder cimport is_utf8
 from fastwire.decode.decoded cimport (
     BASE64,
     DUPLICATE,
+    INEXACT,
     MISSING,
     NO_MEMORY,
     NULL_VALUE,
@@ -91,6 +92,8 @@ cdef Reason read_name(Walk* w, const Step* step, int* index) noexcept nogil:
 cdef inline bint is_next(const Record* t, const Name* name) noexcept nogil:
     """Return True if the string at ``pos`` is ``name``, without looking at escapes."""
     cdef uint64_t head
+    if not name.mask:
+        return False
     if t.edge - t.pos > 8:
         memcpy(&head, t.pos + 1, 8)
         if (head ^ name.head) & name.mask:
@@ -175,6 +178,8 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
             t.pos = start
     if not timed:
         if quoted:
+            if w.closed:
+                return TYPE          # the column has numbers because values had no quotes
             t.pos += 1
             if t.pos < t.end and t.pos[0] in b'NI-' and step.operation in (OP_FLOAT, OP_DOUBLE):
                 fault = read_special(t, step, c)
@@ -198,6 +203,8 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
                 fault = scaled(&value, step.factor)
         elif step.operation == OP_DOUBLE:
             fault = number_double(&number, <double*>c.rows + c.length)
+            if not fault and w.closed and is_rounded(&number, (<double*>c.rows)[c.length]):
+                fault = INEXACT
         elif step.operation == OP_FLOAT:
             fault = number_float(&number, <float*>c.rows + c.length)
         else:
@@ -212,6 +219,12 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
     if fault and fault != TRUNCATED:
         t.pos = start
     return fault
+
+
+cdef inline bint is_rounded(const Number* n, double value) noexcept nogil:
+    """Return True if a number without a fraction is another one than its double ``value``."""
+    cdef double size = value if value > 0 else -value
+    return n.whole and (n.many or n.digits > <uint64_t>1 << 53 and <uint64_t>size != n.digits)
 
 
 cdef bint is_number(const Record* t, const uint8_t* start) noexcept nogil:

@@ -103,7 +103,8 @@ cdef class JsonDecoder(RecordDecoder):
 
     With the numbers of their schemas, records of those that :meth:`refuse` names are bad.
 
-    ``closed``: a record is bad if it has a field without a column, unless this is null, or has nothing but nulls in it.
+    ``closed``: a record is bad if it has a field without a column, unless this is null, or has nothing but nulls in it;
+    also with a number in quotes, and with one without a fraction that its double would change.
 
     ``loose``: as ``from_json`` of Spark reads them. A text takes a value of any type, as it is written. A timestamp in
     UTC may lack its zone and its time, or have digits below its unit, which are cut off; as a number it is in seconds.
@@ -203,7 +204,8 @@ cdef class JsonDecoder(RecordDecoder):
             name.text = <const uint8_t*><const char*>text
             name.size = len(each)
             memcpy(&name.head, name.text, min(8, len(text)))
-            memcpy(&name.mask, b"\xff" * 8, min(8, len(text)))
+            if not any(byte < 0x20 or byte in b'"\\' for byte in each):   # these have an escape in JSON
+                memcpy(&name.mask, b"\xff" * 8, min(8, len(text)))
             slot = hash_of(name.text, name.size) & s.last_slot
             while s.slots[slot] != EMPTY:
                 slot = (slot + 1) & s.last_slot

@@ -86,3 +86,32 @@ def test_a_value_with_too_many_fields_takes_no_columns_from_the_others() -> None
     found = growth(program, encoded({"new": 1}, {f"id{i}": i for i in range(600)}, {"late": 1}))
     assert [each.name for each in found.added] == ["new", "late"]
     assert len(found.refused) == 1 and "more than 512 columns" in found.refused[0]
+
+
+def closed(*values: bytes, of: dict[str, Any]) -> tuple[list[Any], list[str]]:
+    """Return the rows of a closed decoder with the columns for ``of``, and why others are bad."""
+    program = growth(NO_COLUMNS, encoded(of)).program
+    made = JsonDecoder(program, Pool(1 << 24), closed=True).decode(pa.array(values, pa.binary()))
+    return pa.record_batch(made).to_pylist(), [str(each) for each in made.bad]
+
+
+def test_texts_are_not_taken_for_numbers() -> None:
+    values = [b'{"i": "12"}', b'{"i": "1e2"}', b'{"d": "1.10"}', b'{"d": "NaN"}', b'{"b": "1"}']
+    rows, bad = closed(*values, of={"i": 1, "d": 0.5, "b": 1 << 70})
+    assert rows == []
+    assert bad == [f"WrongType at byte 6 of the value, in {name}" for name in "iiddb"]
+
+
+def test_whole_numbers_that_a_double_would_change_are_bad() -> None:
+    exact = ["9007199254740992", "-9007199254740994", "9223372036854775808", "0.1", "1e20", "-0"]
+    other = ["9007199254740993", "-9007199254740993", "9223372036854775807", "18446744073709551617", "1" + "0" * 40]
+    rows, bad = closed(*(f'{{"d": {each}}}'.encode() for each in [*exact, *other]), of={"d": 0.5})
+    assert [row["d"] for row in rows] == [float(each) for each in exact]
+    assert bad == ["Inexact at byte 6 of the value, in d"] * len(other)
+
+
+@pytest.mark.parametrize("name", ["a\\", 'a"', 'long"er than eight'])
+def test_names_that_json_writes_with_escapes(name: str) -> None:
+    malformed = b'{"' + name.encode() + b'": 5}'
+    rows, bad = closed(*encoded({name: 1}, {f'{name}"b': None}, {name: 2, f'{name}"': []}), malformed, of={name: 1})
+    assert [row[name] for row in rows] == [1, None, 2] and len(bad) == 1
