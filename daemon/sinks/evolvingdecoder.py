@@ -152,7 +152,7 @@ class EvolvingDecoder:
 
     def take(self, types: Sequence[Column]) -> None:
         """Decode into the columns ``types`` of a dataset, and into no others."""
-        self._read_into(program_of(types, required=self._keeps_nulls))
+        self._read_into(program_of(types))  # a value may lack each of them
 
     def adopt(self, types: Sequence[Column]) -> None:
         """Add the columns of the dataset, so that all records are read into the same ones.
