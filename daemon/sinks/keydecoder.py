@@ -16,7 +16,7 @@ __all__ = ["KeyDecoder", "is_of_key"]
 
 
 def is_of_key(bad: BadRecord) -> bool:
-    """Return True for a bad key; no field of values has the name of the column where there is a KeyDecoder."""
+    """Return True for a bad key; no column of values has the name of that of the keys where there is a KeyDecoder."""
     return bad.path.partition(".")[0].removesuffix("[]") == KEY
 
 

@@ -273,6 +273,8 @@ class ValueDecoder(RecordRows):
             source, label = (values, name) if name in self._values.schema.names else (own, name.removeprefix("_"))
             arrays.append(source.column(label))
             fields.append(source.schema.field(label).with_name(name))
+        if not arrays:
+            return own.select([])  # from no arrays Arrow makes no rows
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def dead_letter_of(
@@ -280,7 +282,7 @@ class ValueDecoder(RecordRows):
     ) -> DeadLetter:
         """See ``RecordRows.letter_of``."""
         reason = str(bad)
-        if self._keys is not None and is_of_key(bad):
+        if self._keys is not None and is_of_key(bad) and bad.reason != Reason.NEW_COLUMNS:
             key = (opened or batch).column(KEY.removeprefix("_"))[bad.row].as_py()
             reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
         stops = self._evolve == "strict" and bad.reason.startswith(Reason.NEW_COLUMNS)

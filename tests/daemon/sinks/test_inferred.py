@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from fastwire.decode.evolution import Column
 from fastwire.position import Log
 from fastwire_daemon.config.decode import parse_decode
+from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.sinks.registry import decoder_of
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 
@@ -53,3 +56,34 @@ def test_values_may_lack_each_column_of_the_dataset_also_where_null_values_are_r
         {"_deleted": False, "id": 1, "price": 2}, {"_deleted": True}, {"_deleted": False, "id": 2},
         {"_deleted": False, "new": True},
     ]  # fmt: skip
+
+
+def test_objects_without_a_value_are_rows_before_there_are_columns() -> None:
+    made = decoder()
+    batches, bad = landed(made, {}, {"a": None}, [])
+    assert (sum(each.num_rows for each in batches), len(bad)) == (2, 1)
+    batches, _ = landed(made, {}, {"a": 1})
+    assert rows(batches) == [{}, {"a": 1}]
+
+
+def test_decoded_keys_stand_beside_inferred_columns(tmp_path: Path) -> None:
+    schema = tmp_path / "key.avsc"
+    schema.write_text(json.dumps({"type": "record", "name": "K", "fields": [{"name": "k", "type": "long"}]}))
+    made = decoder(columns=["*", "_key"], keys={"format": "json", "schema": str(schema)})
+    keys = [b'{"k": 1}', b'{"k": 2}', b'{"j": 3}']
+    batches, bad = landed(made, {"id": 1}, {"id": 2, "_key": 5}, {"id": 3}, keys=keys)
+    made.adopt(made.types)
+    later, none = landed(made, {"id": 4, "new": 1}, keys=keys[:1])
+    assert rows(batches) + rows(later) == [{"_key": {"k": 1}, "id": 1}, {"_key": {"k": 1}, "id": 4, "new": 1}]
+    assert none == [] and bad == [
+        "NewColumns at byte 10 of the value, in _key",
+        "MissingField at byte 7 of the key 0x7b226a223a20337d, in _key.k",
+    ]
+
+
+def test_a_new_field_stops_its_log_if_columns_are_strict() -> None:
+    made = decoder(evolve="strict")
+    made.adopt([IDS])
+    assert rows(landed(made, {"id": 1}, {}, {"id": None, "n": [None]})[0]) == [{"id": 1}, {}, {}]
+    with pytest.raises(LogRefusedError, match="NewColumns at byte 10 of the value, in n"):
+        landed(made, {"id": 1}, {"id": 2, "n": 1})
