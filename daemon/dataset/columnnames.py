@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fastwire.decode.evolution import Column
 
-__all__ = ["ANY_NAME", "NameRule", "twice"]
+__all__ = ["ANY_NAME", "NameRule", "crossed", "twice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +47,21 @@ def twice(columns: Sequence[Column], within: str = "") -> Iterator[str]:
         seen.setdefault(name, path)
     for column in columns:
         yield from twice(column.children, f"{within}{column.name}.")
+
+
+def crossed(columns: Sequence[Column]) -> str:
+    """Return a place that two columns have if a dot parts the names on the way to them, as in Iceberg; "" if none."""
+    seen: set[str] = set()
+    for path in _paths(columns, ""):
+        if path.lower() in seen:
+            return f'"{path}" is the name of a column and the place of another'
+        seen.add(path.lower())
+    return ""
+
+
+def _paths(columns: Sequence[Column], within: str) -> Iterator[str]:
+    for column in columns:
+        path = f"{within}{column.name}"
+        yield path
+        items = [each._replace(name="element") for each in column.children] if column.arrow == "+l" else column.children
+        yield from _paths(items, f"{path}.")

@@ -1,7 +1,7 @@
 """The columns of a dataset as those of a table, and the values of its folder levels."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -78,9 +78,18 @@ def unfit(columns: Sequence[Column]) -> str:
             plain_type(column)
         except ValueError as exc:
             wrong.append(str(exc))
-        if _NOT_IN_NAMES.search(column.name):
-            wrong.append(f'the name "{column.name}" has a blank or one of ,;{{}}()=')
+        wrong += [f'the name "{name}" has a blank or one of ,;{{}}()=' for name in _names(column) if _unsafe(name)]
     return "; ".join([*wrong, *twice(columns)])
+
+
+def _names(column: Column) -> Iterator[str]:
+    yield column.name
+    for each in column.children:
+        yield from _names(each)
+
+
+def _unsafe(name: str) -> bool:
+    return _NOT_IN_NAMES.search(name) is not None
 
 
 def misfit(before: Sequence[Column], after: Sequence[Column]) -> str:

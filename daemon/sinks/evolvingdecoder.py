@@ -17,7 +17,7 @@ from fastwire.decode.protobuf.walk import ProtobufDecoder
 from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
-from ..dataset.columnnames import ANY_NAME, NameRule
+from ..dataset.columnnames import ANY_NAME, NameRule, crossed
 from ..dataset.tableschema import misfit
 from ..net.schemaregistry import UnknownSchemaError
 from ..runtime.logs import get_logger
@@ -144,7 +144,10 @@ class EvolvingDecoder:
                 self._check_names(union)
             except SchemaError as exc:
                 return str(exc)
-            return misfit(self._of_table(self._program), self._of_table(union)) if self._for_table else ""
+            if not self._for_table:
+                return ""
+            table = self._of_table(union)
+            return misfit(self._of_table(self._program), table) or crossed(table)
 
         found = growth(self._program, values, refusal)
         self._read_into(found.program)

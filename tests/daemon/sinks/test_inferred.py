@@ -87,3 +87,24 @@ def test_a_new_field_stops_its_log_if_columns_are_strict() -> None:
     assert rows(landed(made, {"id": 1}, {}, {"id": None, "n": [None]})[0]) == [{"id": 1}, {}, {}]
     with pytest.raises(LogRefusedError, match="NewColumns at byte 10 of the value, in n"):
         landed(made, {"id": 1}, {"id": 2, "n": 1})
+
+
+def test_fields_of_structs_have_names_that_tables_can_have() -> None:
+    made = decoder(for_table=True)
+    made.adopt([IDS])
+    batches, bad = landed(made, {"id": 1, "s": {"a b": 1}}, {"id": 2, "l": [{"c;": 1}]}, {"id": 3, "s": {"fine": 1}})
+    assert rows(batches) == [{"id": 3, "s": {"fine": 1}}]
+    assert bad == ["NewColumns at byte 16 of the value, in s.a b", "NewColumns at byte 10 of the value, in l"]
+
+
+def test_names_with_dots_are_not_the_places_of_other_columns_of_a_table() -> None:
+    made = decoder(for_table=True)
+    made.adopt([IDS, Column("who", "+s", True, (Column("name", "u", True),))])
+    values = [{"who.name": "x"}, {"a.b": 1}, {"l": [1]}, {"l.element": 2}, {"a": {"c": 1, "b": 2}}]
+    batches, bad = landed(made, *values)
+    assert rows(batches) == [{"a.b": 1}, {"l": [1]}]
+    assert bad == [
+        "NewColumns at byte 1 of the value, in who.name",
+        "NewColumns at byte 1 of the value, in l.element",
+        "NewColumns at byte 15 of the value, in a.b",
+    ]
