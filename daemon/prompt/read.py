@@ -247,9 +247,24 @@ class Records:
         self.dead_letters.extend(letters[: KEPT_LETTERS - len(self.dead_letters)])
 
 
+def _lacking(fields: Iterable["pa.Field[Any]"], held: Iterable["pa.Field[Any]"], within: str = "") -> Iterator[str]:
+    """Yield the places of the ``fields`` that are not among those that are ``held``, on any level."""
+    known = {field.name: field for field in held}
+    for field in fields:
+        if field.name not in known:
+            yield f"{within}{field.name}"
+        elif not pa.types.is_null(field.type):
+            yield from _lacking(_inner(field), _inner(known[field.name]), f"{within}{field.name}.")
+
+
+def _inner(field: "pa.Field[Any]") -> Iterator["pa.Field[Any]"]:
+    kind: Any = field.type
+    return (kind.field(i) for i in range(kind.num_fields))
+
+
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return ``batch`` with the columns of ``schema``. Raises FastwireError if it has others."""
-    if strange := [name for name in batch.schema.names if name not in schema.names]:
+    if strange := [*_lacking(batch.schema, schema)]:  # a cast would drop them within a struct
         raise FastwireError(
             f"a newer schema has the column {strange[0]}, which the first records lack: read into a table instead, "
             "or name the columns"

@@ -206,3 +206,17 @@ def test_names_at_the_prompt() -> None:
     assert fw.__all__ == ["follow", "read", "write"]
     with pytest.raises(AttributeError, match="no attribute 'red'"):
         fw.red  # noqa: B018
+
+
+@pytest.mark.parametrize("more", [{"s": {"x": 2, "y": 3}}, {"l": [{"x": [{"y": 1}]}]}, {"n": 1}])
+def test_a_reader_does_not_drop_what_later_records_have_within_a_column(
+    kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    records = fw.read(kafka.url, "orders", progress=False)
+    first = {"s": {"x": 1}, "l": [{"x": [{"z": 1}]}]}
+    batches = [pa.RecordBatch.from_pylist([each]) for each in (first, {"l": None, "s": {"x": 2}}, more)]
+    monkeypatch.setattr(records, "batches", lambda: iter(batches[:2]))
+    assert records.to_reader().read_all()["s"].to_pylist() == [{"x": 1}, {"x": 2}]
+    monkeypatch.setattr(records, "batches", lambda: iter(batches))
+    with pytest.raises(FastwireError, match=r"has the column (s\.y|l\.item\.x\.item\.y|n), which the first"):
+        records.to_reader().read_all()
