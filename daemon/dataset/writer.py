@@ -40,6 +40,7 @@ from .staging import DeadWriters, ForeignFile, StagedFile, Staging
 from .storage.base import NewFile
 from .storage.bucket import Bucket
 from .storage.disk import DISK_FULL, Disk
+from .tableschema import misfit
 
 if TYPE_CHECKING:
     from .log.deadletterfile import DeadLetterFile
@@ -554,6 +555,9 @@ class DatasetWriter:
                 ordered=not self._options.shared,
                 single=self._options.system if self._options.single_log else "",
             )
+            # A narrower column would do for a dataset; readers of a table refuse its files.
+            if self._options.table and types and (why := misfit(self.types, types)):
+                raise SchemaError("", why)
             return added_types(self.types, types, landing=True)
         except (OverlapError, SchemaError) as exc:
             self._end_roll(staging)

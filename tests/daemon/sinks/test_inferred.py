@@ -8,12 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fastwire.columns.chunk import Chunk
 from fastwire.decode.evolution import Column
 from fastwire.position import Log
 from fastwire_daemon.config.decode import parse_decode
-from fastwire_daemon.runtime.errors import LogRefusedError
+from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.encoders.parquet import ParquetEncoder
+from fastwire_daemon.runtime.errors import LogRefusedError, Superseded
+from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.registry import decoder_of
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
+from fastwire_daemon.testing import Feed
 
 IDS = Column("id", "l", True)
 
@@ -108,3 +113,38 @@ def test_names_with_dots_are_not_the_places_of_other_columns_of_a_table() -> Non
         "NewColumns at byte 1 of the value, in l.element",
         "NewColumns at byte 15 of the value, in a.b",
     ]
+
+
+class Given(Feed):
+    """A feed of two partitions, one record after the other from each."""
+
+    def of(self, value: Any) -> Chunk:
+        self._rows, self._given = 1, value
+        return self.chunk(1)
+
+    def _values(self, partition: int, entry: int) -> list[bytes]:
+        return [json.dumps(self._given).encode()]
+
+
+def test_a_file_of_another_type_does_not_land_in_the_table_of_a_writer_that_was_first(tmp_path: Path) -> None:
+    sinks, feed = [], Given(partitions=2)
+    for _ in range(2):
+        made = decoder_of(
+            parse_decode({"format": "json", "schema": "infer", "columns": ["*", "_key"]}), "pulsar", for_table=True
+        )
+        options = DatasetOptions(system="pulsar", cluster="feed", columns=made.columns, types=made.types, table="delta")
+        sinks.append(DatasetSink(tmp_path, options, ParquetEncoder, decoder=made))
+        sinks[-1].open()
+        if len(sinks) == 1:
+            sinks[0].write(feed.of({"id": 1}))
+            sinks[0].commit()
+    one, other = sinks
+    one.write(feed.of({"id": 2, "n": 1.5}))
+    other.write(feed.of({"id": 3, "n": 2}))
+    one.commit()
+    with pytest.raises(Superseded, match="type of its column n from double to long"):
+        other.commit()
+    other.open()
+    assert [str(column) for column in other.types] == ["id int64", "n double"]
+    for sink in sinks:
+        sink.close()
