@@ -178,6 +178,11 @@ class DatasetSink:
         return self._writer.types
 
     @property
+    def columns(self) -> Sequence[str]:
+        """The columns of the files that it has now."""
+        return self._options.columns if self._decoder is None else self._decoder.columns
+
+    @property
     def needed_columns(self) -> frozenset[str]:
         """The columns that chunks must have: those of the files, those that determine the folder, and the time of the
         records, for the lag.
@@ -461,8 +466,7 @@ class DatasetSink:
 
     def _cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Drop the columns that only the choice of the folder needed."""
-        columns = self._options.columns if self._decoder is None else self._decoder.columns
-        kept = [name for name in batch.schema.names if name in columns]
+        kept = [name for name in batch.schema.names if name in self.columns]
         return batch if len(kept) == batch.num_columns else batch.select(kept)
 
     def _folder(self, log: Log | None, micros: int | None) -> str:

@@ -122,6 +122,26 @@ def test_a_topic_without_records_is_waited_for_in_words(tmp_path: Path) -> None:
             assert daemon.wait(60) == 0
 
 
+def test_the_first_record_behind_the_latest_one_of_an_empty_topic_lands(tmp_path: Path) -> None:
+    config, data, log = tmp_path / "c.toml", tmp_path / "data", tmp_path / "log"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        text = TEXT.format(url=broker.url, path=data).replace(START, 'start = "latest"')
+        config.write_text(text + 'roll = { idle = "100ms" }\n')
+        daemon = start(config, log)
+        try:
+            eventually(lambda: "first positions" in log.read_text(), "a first position", log.read_text)
+            produce(broker, [{"id": 1}])
+            eventually(lambda: rows(data) == [{"id": 1, "_offset": 0}], "a row", log.read_text)
+        finally:
+            daemon.terminate()
+            assert daemon.wait(60) == 0
+        produce(broker, [{"id": 2, "new": True}])
+        run(config)
+    assert rows(data)[1:] == [{"id": 2, "new": True, "_offset": 1}]
+    assert json.loads(command("verify", data, "--json").stdout)["ok"]
+
+
 @pytest.mark.parametrize(
     ("step", "price"),
     [("staging-made", "g"), ("dataset-created", "l"), ("files-finished", "l"), ("entry-linked", "l")],
