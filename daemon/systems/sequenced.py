@@ -34,7 +34,7 @@ class SequencedWriter(Writer, Protocol):
         """The streams of which the brokers knew no number when they were opened."""
 
     async def write_numbered(self, rows: Rows, stream: str, numbers: Sequence[int]) -> None:
-        """Take the rows of one stream, whose numbers rise from row to row; those that are stored are left out.
+        """Take the rows of one stream, whose numbers rise from row to row; the brokers drop those that are stored.
 
         Waits while another writer writes the stream. Raises ValueError as ``Writer.write_rows``; none is taken then.
         """

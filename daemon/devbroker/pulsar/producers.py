@@ -70,6 +70,9 @@ def send(connection: PulsarConnection, request: pb.CommandSend, body: bytes) -> 
         return _refuse(connection, request, pb.UnknownError, f"a batch of {messages} messages")
     if wrong := _disagreement(request, metadata, topic):
         return connection.violation(f"SEND {request.sequence_id} of {producer.name!r}: {wrong}")
+    policy = topic.options.topic_max_message_size
+    if policy and len(body) > policy and not request.is_chunk:  # a real broker looks before it knows a repeated entry
+        return _refuse(connection, request, pb.NotAllowedError, "Exceed maximum message size")
     place = _store(producer, request, metadata, body)
     receipt = pb.CommandSendReceipt(
         producer_id=request.producer_id,

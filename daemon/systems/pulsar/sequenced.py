@@ -1,11 +1,10 @@
 """Writer that a broker's deduplication makes exactly once (spec: pulsar 24).
 
 A stream has a producer of its name in each partition of the topic. The broker keeps the number of the last record that
-it has stored for a name, and tells it when the producer is opened: the records up to it are left out. It drops whole
-entries by their first number, so an entry must not begin with a stored record and hold others behind it.
-
-A broker opens a second producer of a name when the first one is gone and its entries are stored or have failed, so the
-number that it tells is one of a stored record.
+it has taken for a name, and tells it when the producer is opened. Records up to it are sent all the same, in entries of
+their own, because the number does not tell what became of them: the broker may still be storing them for a connection
+that is gone, and it has refused some for their size. Its answer to each entry tells: it has it, does not know yet, or
+refuses it.
 """
 
 import asyncio
@@ -102,9 +101,6 @@ class PulsarSequencedWriter:
             for row, record in enumerate(records):
                 place = self._place(record)
                 number = numbers[row]
-                if number <= known.producer.last_stored(place):
-                    self.produced.records += 1
-                    continue
                 if number <= known.last.get(place, -1):
                     raise ProduceError(f"a fault of this program: the number {number} comes after {known.last[place]}")
                 known.last[place] = number

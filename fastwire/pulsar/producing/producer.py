@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from itertools import islice
 from typing import Any
 
 from fastwire.columns.routes import Routes
@@ -97,7 +98,7 @@ class ProducerSettings:
     first_sequence_id: int | None = None
     send_timeout_s: float | None = 30.0  # from the call of ``send``; None: no timeout
     resend: bool = True
-    keeps_numbers: bool = False  # a broker that knows of less records than at the first open ends the producer
+    keeps_numbers: bool = False  # numbers are of the caller, and tell the broker what it has stored: see ``_may_go``
 
 
 class Phase(Enum):
@@ -167,6 +168,10 @@ class Producer:
         self._batcher = Batcher(settings.batching) if settings.batching is not None else None
         self._connection: Connection | None = None
         self._pending: deque[tuple[Entry, _Message]] = deque()
+        self._said = 0  # of the pending entries: on this connection
+        self._taken_size = 0  # of the largest entry that the broker has taken
+        self._stored = -1  # the last number that the broker has told or confirmed
+        self._repeats = False  # the open batch is of records whose numbers the broker had at the first open
         self._outcomes: list[Outcome] = []
         self._named = False
         self._epoch = 0
@@ -221,13 +226,13 @@ class Producer:
         if not self._named:
             self._named = True
             self.name = success.producer_name
-            self.last_sequence_id = success.last_sequence_id
+            self.last_sequence_id = self._stored = success.last_sequence_id
             first = self._settings.first_sequence_id
             self._next_sequence = max(success.last_sequence_id + 1, 0) if first is None else first
-        elif self._settings.keeps_numbers and success.last_sequence_id < self.last_sequence_id:
+        elif self._settings.keeps_numbers and success.last_sequence_id < self._stored:
             self.fail(
                 FastwireError(
-                    f"the last number that the broker has stored for {self.name} was {self.last_sequence_id}, and is "
+                    f"the last number that the broker has stored for {self.name} was {self._stored}, and is "
                     f"{success.last_sequence_id} now"
                 )
             )
@@ -236,13 +241,14 @@ class Producer:
             of: len(entry.body) for entry, of in self._pending if len(entry.body) > self._largest
         }.items():
             self._drop(message, self._too_large(size))  # this broker's limit is lower than the last one's
-        for entry, _ in self._pending:
-            connection.say(encode_send(self.producer_id, entry))
+        self._said = 0
+        self._go_on()
 
     def detached(self) -> None:
         """Record that the connection is gone, or that the broker has closed the producer."""
         self.phase = Phase.DETACHED
         self._connection = None
+        self._said = 0
         if not self._settings.resend and self._pending:
             self.fail(NotConfirmed("the connection was lost before the receipts came"))
 
@@ -284,6 +290,10 @@ class Producer:
         self._need_name()
         if not -_MOST <= record.event_time < _MOST:
             raise ValueError(f"an event time of {record.event_time} ms is beyond 64 bits")
+        repeats = record.sequence_id is not None and record.sequence_id <= self.last_sequence_id
+        if repeats != self._repeats:  # a broker drops an entry whose first number it has
+            self.flush()
+            self._repeats = repeats
         size = weight(record)
         self.weight += size
         batcher = self._batcher
@@ -387,7 +397,10 @@ class Producer:
                 self._halve(batch, numbers)
             elif settings.chunking:
                 record = record_of(records.encoded()) if isinstance(records, MessageBlock) else records[0]
-                self._queue(self._chunks(record, numbers[0], batch.publish_time), message)
+                chunks = self._chunks(record, numbers[0], batch.publish_time)
+                # A broker knows a repeated record by its last chunk, and would store those before it.
+                repeats = settings.keeps_numbers and numbers[0] <= self.last_sequence_id
+                self._queue(chunks[-1:] if repeats else chunks, message)
             else:
                 raise self._too_large(len(entry.body))
         except TooLargeError as exc:
@@ -483,8 +496,27 @@ class Producer:
         for entry in entries:
             message.size += len(entry.body)
             self._pending.append((entry, message))
-            if self.phase is Phase.OPEN and self._connection is not None:
-                self._connection.say(encode_send(self.producer_id, entry))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send the pending entries that may be in flight."""
+        connection = self._connection
+        while connection is not None and self.phase is Phase.OPEN and self._said < len(self._pending):
+            entry, _ = self._pending[self._said]
+            if not self._may_go(entry):
+                break
+            self._said += 1
+            connection.say(encode_send(self.producer_id, entry))
+
+    def _may_go(self, entry: Entry) -> bool:
+        """Return False for an entry that must not be in flight with others.
+
+        A broker that refuses an entry for its size stores what follows. With numbers of the caller it would then take
+        the parts of that entry for stored. So one that is larger than all before waits until they are confirmed.
+        """
+        if not self._said or not self._settings.keeps_numbers:
+            return True
+        return max(len(entry.body), len(self._pending[0][0].body)) <= self._taken_size
 
     # --- outcomes
 
@@ -508,11 +540,15 @@ class Producer:
                 "sequence_id", detail=f"a receipt for {receipt.sequence_id}, the next one is {entry.sequence_id}"
             )
         self._pending.popleft()
+        self._said = max(self._said - 1, 0)
+        self._taken_size = max(self._taken_size, len(entry.body))
+        self._go_on()
         self.trouble = ""
         if message.first is None:
             message.first = receipt.position
         if self._pending and self._pending[0][1] is message:
             return  # more chunks are pending
+        self._stored = max(self._stored, entry.sequence_id, entry.highest_sequence_id)
         self.weight -= message.weight
         self._outcomes.append(
             Outcome(
@@ -537,11 +573,13 @@ class Producer:
         self.trouble = str(error)
         for entry, message in self._pending:
             if entry.sequence_id == refusal.sequence_id:
-                if error.code == pb.NotAllowedError and message.batch is not None and len(message.batch.records) > 1:
+                several = error.code == pb.NotAllowedError and message.batch is not None
+                if several and len(message.numbers) > 1 and not (self._settings.keeps_numbers and self._said > 1):
                     self._divide(message)
                     return True  # what follows comes again behind the halves
                 if error.code in _DROPS or (error.code == pb.ChecksumError and _is_damaged(entry)):
                     self._drop(message, error, refused=error.code == pb.NotAllowedError)
+                    self._go_on()
                     return False
                 break
         return True
@@ -551,23 +589,26 @@ class Producer:
         place = next(at for at, (_, of) in enumerate(self._pending) if of is message)
         behind = [one for one in list(self._pending)[place:] if one[1] is not message]
         self._pending = deque(list(self._pending)[:place])
-        connection, self._connection = self._connection, None  # nothing is sent here: all comes again in order
+        self._connection = None  # nothing is sent any more: all comes again in order
         assert message.batch is not None
         self._halve(message.batch, message.numbers)
-        self._connection = connection
         self._pending.extend(behind)
 
     def _drop(self, message: _Message, error: FastwireError, *, refused: bool = False) -> None:
         """Drop a message with all its chunks."""
         (entry, *_) = (entry for entry, of in self._pending if of is message)
+        self._said -= sum(of is message for _, of in islice(self._pending, self._said))
         self._pending = deque(one for one in self._pending if one[1] is not message)
         self._end(message, error, messages=entry.messages, refused=refused)
 
     def _drop_first(self, error: FastwireError) -> None:
         """Drop the oldest message, without a search of the queue."""
         entry, message = self._pending.popleft()
+        count = 1
         while self._pending and self._pending[0][1] is message:
             self._pending.popleft()
+            count += 1
+        self._said = max(self._said - count, 0)
         self._end(message, error, messages=entry.messages)
 
     def _drop_all(self, error: FastwireError) -> None:

@@ -19,7 +19,7 @@ from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicsequence import numbers_of
 from tests.daemon.cli.program import PROGRAM
 from tests.daemon.pipeline.test_topicledger import BROKERS
-from tests.daemon.pipeline.test_topicmemory import append, copied, run
+from tests.daemon.pipeline.test_topicmemory import LARGE, append, copied, letters, run
 from tests.daemon.pipeline.test_topicsink import command, problems, produce
 from tests.support.waiting import eventually
 
@@ -97,6 +97,51 @@ def test_brokers_that_have_forgotten_what_they_have_are_told_of(
     append(source, 0, "a2")
     assert "have forgotten" in run(config)
     assert copied(target) == ["a0", "a1", "a2"]
+
+
+@pytest.fixture
+def narrow() -> Iterator[PulsarDevBroker]:
+    """Brokers with a policy for the size of messages, which they do not tell."""
+    with running(PulsarDevBroker(PulsarOptions(deduplication=True, topic_max_message_size=10_000))) as broker:
+        broker.create_topic("copy")
+        yield broker
+
+
+def test_a_refused_record_of_a_killed_daemon_is_a_dead_letter_of_the_next_one(
+    tmp_path: Path, source: KafkaDevBroker, narrow: PulsarDevBroker
+) -> None:
+    source.create_topic("orders", 1)
+    config = configured(tmp_path, source, narrow, more='compression = "none"')
+    append(source, 0, "a0")
+    run(config)
+    before = tmp_path / "before"
+    shutil.copytree(tmp_path / "memory", before)
+    append(source, 0, "a1", LARGE, "a2")
+    run(config)
+    assert len(letters(tmp_path)) == 1
+    shutil.rmtree(tmp_path / "memory")
+    before.rename(tmp_path / "memory")  # as if the daemon had died before its commit
+    source.group("mirror").offsets.clear()
+    append(source, 0, "a3")
+    run(config)
+    assert copied(narrow) == ["a0", "a1", "a2", "a3"]
+    assert [letter["position"] for letter in letters(tmp_path)] == ["3"]
+    assert narrow.violations == []
+
+
+def test_records_of_a_batch_that_is_refused_are_stored_though_others_follow(
+    tmp_path: Path, source: KafkaDevBroker, narrow: PulsarDevBroker
+) -> None:
+    source.create_topic("orders", 1)
+    values = [f"{n:02}" * 500 for n in range(90)]
+    batch = [
+        Record(value=value.encode(), key=b"%d" % (n // 30 * 2 + n % 30 // 29), timestamp=1)
+        for n, value in enumerate(values)
+    ]
+    source.append("orders", [encode_batch(batch)])
+    run(configured(tmp_path, source, narrow, more='compression = "none"'))
+    assert copied(narrow) == values
+    assert letters(tmp_path) == [] and narrow.violations == []
 
 
 @contextmanager
