@@ -15,7 +15,7 @@ from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.devbroker.tank import TankDevBroker
-from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicledger import LedgerTopicSink, Positions
 from fastwire_daemon.runtime.errors import DatasetDamagedError, SinkFailedError, Superseded
@@ -266,6 +266,21 @@ def test_killed_daemons_write_each_record_once_and_in_order(tmp_path: Path, kind
                 eventually(has(target, before + 1), "records")
         run(config)
         assert copied(target) == values
+
+
+def test_killed_daemons_write_records_without_offsets_once(tmp_path: Path, target: KafkaDevBroker) -> None:
+    """The partition of a killed daemon is its own until the brokers' timeout, which is 30 s if it is not set."""
+    with running(TubeMQDevBroker(TubeMQOptions(consumer_timeout_s=1.0))) as source:
+        source.create_topic("orders", 1)
+        config = configured(tmp_path, source, target, idle="50ms", more="roll.rows = 200")
+        values = [f"{number:04}" for number in range(1_800)]
+        for first in range(0, 1_800, 600):
+            with daemon(config):
+                before = len(copied(target))
+                produce(source, "orders", [{"value": value} for value in values[first : first + 600]])
+                eventually(has(target, before + 1), "records")
+        run(config)
+        assert sorted(copied(target)) == values
 
 
 def test_records_of_a_source_without_offsets_are_copied_once(tmp_path: Path, target: KafkaDevBroker) -> None:
