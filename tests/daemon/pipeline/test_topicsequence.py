@@ -208,10 +208,12 @@ def test_partitions_that_are_added_to_the_topic_get_no_records_and_another_hash_
 def test_numbers_rise_with_positions_and_have_limits() -> None:
     rows = pa.record_batch({"ledger": [7, 7, 7, 8], "offset": [1, 1, 2, 0], "batchIndex": [0, 1, -1, -1]})
     numbers = numbers_of(rows, "pulsar")
-    assert numbers == sorted(set(numbers)) and numbers[0] == 7 << 32 | 1 << 12
+    assert numbers == sorted(set(numbers)) and numbers[0] == 7 << 33 | 1 << 11
     assert numbers_of(pa.record_batch({"offset": [0, (1 << 62) + 1]}), "kafka") == [0, (1 << 62) + 1]
-    with pytest.raises(ValueError, match="batchIndex is 4096, and 4095 is the largest"):
-        numbers_of(pa.record_batch({"ledger": [7], "offset": [1], "batchIndex": [4096]}), "pulsar")
+    busy = {"ledger": [900_000_000, 900_000_000], "offset": [4_000_000, 4_000_000], "batchIndex": [-1, 1999]}
+    assert numbers_of(pa.record_batch(busy), "pulsar")[-1] < 1 << 63
+    with pytest.raises(ValueError, match="batchIndex is 2048, and 2047 is the largest"):
+        numbers_of(pa.record_batch({"ledger": [7], "offset": [1], "batchIndex": [2048]}), "pulsar")
 
 
 @pytest.mark.parametrize(
