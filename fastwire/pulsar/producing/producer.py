@@ -229,7 +229,8 @@ class Producer:
             self.last_sequence_id = self._stored = success.last_sequence_id
             first = self._settings.first_sequence_id
             self._next_sequence = max(success.last_sequence_id + 1, 0) if first is None else first
-        elif self._settings.keeps_numbers and success.last_sequence_id < self._stored:
+        elif self._settings.keeps_numbers and not self._is_own(success.last_sequence_id):
+            # An entry may begin with records that the broker has, by another client, and would be dropped whole.
             self.fail(
                 FastwireError(
                     f"the last number that the broker has stored for {self.name} was {self._stored}, and is "
@@ -243,6 +244,11 @@ class Producer:
             self._drop(message, self._too_large(size))  # this broker's limit is lower than the last one's
         self._said = 0
         self._go_on()
+
+    def _is_own(self, number: int) -> bool:
+        """Return whether the broker can have come to its last number by the entries of this producer alone."""
+        ends = (max(entry.sequence_id, entry.highest_sequence_id) for entry, _ in self._pending)
+        return number == self._stored or number in ends
 
     def detached(self) -> None:
         """Record that the connection is gone, or that the broker has closed the producer."""

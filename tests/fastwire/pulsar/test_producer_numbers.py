@@ -104,6 +104,18 @@ def test_a_broker_that_has_less_than_it_has_confirmed(last: int, fails: bool) ->
     assert (one.producer.failure is not None) == fails
 
 
+@pytest.mark.parametrize(("last", "fails"), [(-1, False), (1, False), (2, True), (3, False), (4, True)])
+def test_a_broker_that_has_a_part_of_an_entry_from_another_client(last: int, fails: bool) -> None:
+    one = sending(**LIMITS)
+    for first in (0, 2):
+        send(one, first)
+        send(one, first + 1)
+        one.producer.flush()
+    one.producer.detached()
+    one.connect(last=last)
+    assert (one.producer.failure is not None) == fails  # it would drop the whole entry
+
+
 def test_a_broker_has_the_number_of_a_record_in_chunks_when_all_are_there() -> None:
     one = sending(largest=1000, chunking=True, **ALONE)
     send(one, 4, 3000)
