@@ -61,7 +61,8 @@ class PulsarSequencedWriter:
         self.unknown: set[str] = set()
         self._streams: dict[str, _Stream] = {}
         self._refused: list[Refused] = []
-        self._proved = False  # a broker has told a number
+        self._proved = False  # a broker has told a number, and none has lost one since
+        self._written: set[str] = set()  # streams of which the brokers have confirmed records to this writer
         self._turn = asyncio.Lock()  # of the call that opens, writes or closes
 
     @property
@@ -124,6 +125,8 @@ class PulsarSequencedWriter:
                 self._proved = True
             else:
                 self.unknown.add(name)
+                if name in self._written:  # it was forgotten, or the brokers do not deduplicate any more
+                    self._proved = False
         return known
 
     async def _open(self, name: str) -> TopicProducer:
@@ -148,7 +151,10 @@ class PulsarSequencedWriter:
             for name, stream in list(self._streams.items()):
                 await stream.producer.flush()
                 self._refused += stream.producer.take_refused()
-                if stream.last and not self._proved:
+                if not stream.last:
+                    continue
+                self._written.add(name)
+                if not self._proved:
                     await self._prove(name, stream)
 
     async def _prove(self, name: str, stream: _Stream) -> None:
