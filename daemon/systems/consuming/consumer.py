@@ -162,8 +162,7 @@ class Consumer:
         for each, position in positions.items():
             self._begin_at(each, position)
             self._sought.add(each)
-        self._drop_all()
-        self._source.void()
+        self._read_again()
 
     @property
     def assigned(self) -> dict[Log, Position]:
@@ -203,9 +202,12 @@ class Consumer:
     def _hand_out(self) -> Delivery:
         delivery = self._queue.popleft()
         self._held.append(delivery)
+        self._ask_on()
+        return delivery
+
+    def _ask_on(self) -> None:
         if len(self._queue) < QUEUE:
             self._source.resume()
-        return delivery
 
     def _drop(self, unwanted: Callable[[Delivery], bool]) -> None:
         """Drop chunks that were not handed out."""
@@ -213,11 +215,13 @@ class Consumer:
             if unwanted(delivery):
                 delivery.release()
         self._queue = deque(each for each in self._queue if not unwanted(each))
+        self._ask_on()
 
-    def _drop_all(self) -> None:
-        """Drop all chunks that were not handed out; those that were are not acknowledged any more."""
-        self._drop(lambda _: True)
+    def _read_again(self) -> None:
+        """Read on where Coverage ends; chunks that were handed out are not acknowledged any more."""
         self._terms.update(self._coverage.logs())
+        self._source.void()
+        self._drop(lambda _: True)
 
     # --- assignments
 
@@ -276,8 +280,7 @@ class Consumer:
     def on_diverged(self, index: int, reason: str) -> None:
         """See ``SourceEvents.on_diverged``."""
         log.warning("the broker has lost records that were received and not acknowledged", reason=reason)
-        self._drop_all()
-        self._source.void()
+        self._read_again()
 
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         """See ``SourceEvents.on_stalled``."""

@@ -227,6 +227,29 @@ async def test_seek_begins_at_a_position(broker: Any) -> None:
             await consumer.seek({strange: beginnings.popitem()[1]})
 
 
+@pytest.mark.parametrize("broker", ["kafka", "tubemq"], indirect=True)
+async def test_seek_while_as_much_waits_as_there_is_room_for(broker: Any) -> None:
+    """What waits is dropped, so there is room: reading goes on."""
+    async with connect(broker.url).subscribe("orders", "billing") as consumer:
+        first = await taken(consumer, 200)
+        beginnings = {span.log: span.start for each in reversed(first) for span in each.spans}
+        written, more = set(FIRST), True
+        on_chunk = consumer.on_chunk
+
+        def watched(chunk: Any) -> bool:
+            nonlocal more
+            more = on_chunk(chunk)
+            return more
+
+        consumer.on_chunk = watched  # type: ignore[method-assign]
+        async with asyncio.timeout(60):
+            while more:
+                written |= produce(broker, len(written) // 2, len(written) // 2 + 10)
+                await asyncio.sleep(0.2)
+        await consumer.seek(beginnings)
+        assert sorted(values(await taken(consumer, len(written)))) == sorted(written)
+
+
 async def test_one_group_with_the_official_client(kafka: KafkaDevBroker) -> None:
     """Each has a partition; when the official client leaves, what it has committed does not come here."""
     settings = {
