@@ -78,7 +78,8 @@ class Consumer:
         self._reading: set[Log] = set()  # the logs that are assigned
         self._received = 0
         self._terms: Counter[Log] = Counter()  # assignments so far
-        self._sought: set[Log] = set()  # logs whose position is the program's, until they are assigned
+        # Logs that are assigned again from our own position: the cursor that comes along is as old as before.
+        self._own: set[Log] = set()
         self._moved = asyncio.Event()  # set by all that ``receive`` may wait for
         self._granting: set[asyncio.Task[None]] = set()
         self._stopped: deque[LogStopped] = deque()
@@ -161,7 +162,6 @@ class Consumer:
             raise ValueError(f"{strange[0]} is not assigned to this consumer")
         for each, position in positions.items():
             self._begin_at(each, position)
-            self._sought.add(each)
         self._read_again()
 
     @property
@@ -220,6 +220,7 @@ class Consumer:
     def _read_again(self) -> None:
         """Read on where Coverage ends; chunks that were handed out are not acknowledged any more."""
         self._terms.update(self._coverage.logs())
+        self._own |= self._reading
         self._source.void()
         self._drop(lambda _: True)
 
@@ -233,10 +234,10 @@ class Consumer:
     async def _grant(self, assignments: Sequence[Assignment]) -> None:
         for assignment in assignments:
             each, cursor = assignment.log, assignment.cursor
-            own = None if each in self._sought else self._coverage.end(each)
+            own = None if each in self._own else self._coverage.end(each)
             if own is not None and cursor is not None and _is_ahead(each, cursor, own):
                 self._begin_at(each, cursor)
-        self._sought.difference_update(assignment.log for assignment in assignments)
+        self._own.difference_update(assignment.log for assignment in assignments)
         for first in await self._source.resolve(assignments, self._coverage):
             self._coverage.add(first.span)
             if first.span.gap is not None:

@@ -250,6 +250,24 @@ async def test_seek_while_as_much_waits_as_there_is_room_for(broker: Any) -> Non
         assert sorted(values(await taken(consumer, len(written)))) == sorted(written)
 
 
+@pytest.mark.parametrize("broker", ["kafka", "tubemq"], indirect=True)
+async def test_seek_in_one_partition_leaves_the_position_of_the_other(broker: Any) -> None:
+    """It was set back, too, and the group was once ahead of it."""
+    client = connect(broker.url)
+    async with client.subscribe("orders", "billing") as consumer:
+        first = await taken(consumer, 200)
+        await first[-1].ack_to()
+    beginnings = {span.log: span.start for each in reversed(first) for span in each.spans}
+    async with client.subscribe("orders", "billing") as consumer:
+        async with asyncio.timeout(30):
+            while len(consumer.assigned) != 2:
+                await consumer.receive(timeout_s=0.1)
+        await consumer.seek(beginnings)
+        await taken(consumer, 200)
+        await consumer.seek(dict([beginnings.popitem()]))
+        assert sorted(values(await taken(consumer, 200))) == sorted(FIRST)
+
+
 async def test_one_group_with_the_official_client(kafka: KafkaDevBroker) -> None:
     """Each has a partition; when the official client leaves, what it has committed does not come here."""
     settings = {
