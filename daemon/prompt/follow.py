@@ -115,7 +115,6 @@ class _Feed:
     def __init__(self, make: Callable[[], "_Opening"], *, grouped: bool) -> None:
         self._make = make
         self._grouped = grouped
-        self._stack = AsyncExitStack()
         self._thread: LoopThread | None = None
         self._consumer: Consumer | None = None
         self._chunks: AsyncIterator[Chunk] | None = None
@@ -123,7 +122,7 @@ class _Feed:
     def __enter__(self) -> Self:
         self._thread = LoopThread("fastwire follow")
         try:
-            self._thread.call(self._open())
+            self._thread.call(self._open(self._thread.stack))
         except BaseException:
             self.__exit__()
             raise
@@ -132,10 +131,7 @@ class _Feed:
     def __exit__(self, *_: object) -> None:
         thread, self._thread = self._thread, None
         assert thread is not None, "it is open"
-        try:
-            thread.call(self._stack.aclose())
-        finally:
-            thread.close()
+        thread.close()
 
     def next(self, timeout_s: float | None) -> "Chunk | Delivery | None":
         """Return the next chunk; None if there is none in time."""
@@ -151,8 +147,8 @@ class _Feed:
         if isinstance(delivery, Delivery):
             self._thread.call(delivery.ack_to())
 
-    async def _open(self) -> None:
-        opened: Consumer | TopicReader = await self._stack.enter_async_context(self._make())
+    async def _open(self, stack: AsyncExitStack) -> None:
+        opened: Consumer | TopicReader = await stack.enter_async_context(self._make())
         if isinstance(opened, Consumer):
             self._consumer = opened
         else:

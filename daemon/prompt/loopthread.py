@@ -1,9 +1,11 @@
 """A thread with an event loop of its own, for blocking calls from threads that may have a loop already."""
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import uvloop
@@ -16,12 +18,18 @@ END_S = 5.0
 
 
 class LoopThread:
-    """Runs coroutines on its loop until ``close``."""
+    """Runs coroutines on its loop until ``close``, which first leaves the contexts that ``stack`` has entered there.
+
+    The end of the process closes it, too: behind that no thread runs that a generator, which is dropped last, could
+    wait for.
+    """
 
     def __init__(self, name: str) -> None:
+        self.stack = AsyncExitStack()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        atexit.register(self.close)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -45,7 +53,12 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End the loop and the thread. A second call does nothing."""
-        if self._thread.is_alive() and not self._loop.is_closed():
+        """Leave the contexts, and end the loop and the thread. A second call does nothing."""
+        atexit.unregister(self.close)
+        if not self._thread.is_alive() or self._loop.is_closed():
+            return
+        try:
+            self.call(self.stack.aclose())
+        finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(END_S)

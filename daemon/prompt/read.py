@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -324,7 +323,6 @@ class _Stream:
         self._connection = connection
         self._topics = topics
         self._start = start
-        self._stack = AsyncExitStack()
         self._thread = LoopThread("fastwire read")
         self._chunks: AsyncIterator[Chunk] | None = None
 
@@ -337,10 +335,7 @@ class _Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._thread.call(self._stack.aclose())
-        finally:
-            self._thread.close()
+        self._thread.close()
 
     def __iter__(self) -> Iterator[Chunk]:
         while (chunk := self._thread.call(self._next())) is not None:
@@ -352,7 +347,7 @@ class _Stream:
         return sum(max(1, count) for _, count in described.topics)
 
     async def _open(self) -> None:
-        reader = await self._stack.enter_async_context(reading(self._connection, self._topics, self._start))
+        reader = await self._thread.stack.enter_async_context(reading(self._connection, self._topics, self._start))
         self._chunks = reader.up_to_now()
 
     async def _next(self) -> Chunk | None:

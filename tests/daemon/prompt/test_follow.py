@@ -184,6 +184,14 @@ def test_a_member_that_is_killed_loses_nothing() -> None:
             member.stdout.close()
 
 
+@pytest.mark.parametrize("taking", ['follow(sys.argv[1], "orders", group="billing")', 'read(sys.argv[1], "orders")'])
+def test_a_process_ends_that_has_not_taken_all(kafka: KafkaDevBroker, taking: str) -> None:
+    kafka.produce("orders", [b"a"], 0)
+    code = f"import sys\nimport fastwire_daemon as fw\nbatches = iter(fw.{taking})\nprint(next(batches)['value'][0])"
+    done = subprocess.run([sys.executable, "-c", code, kafka.url], timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'a'\n", "")
+
+
 def test_ctrl_c_ends_it() -> None:
     with running(KafkaDevBroker(KafkaOptions(session_ms=(10, 60_000)))) as broker:
         broker.create_topic("orders", 1)
