@@ -190,7 +190,7 @@ def _follow(
                 read = _print(lambda target: copy(engine, sql, options, target))  # noqa: B023 - it runs at once
             if not read:
                 break
-            options = options.replace("HEADER", "HEADER false")
+            options = _COPY[form].replace("HEADER", "HEADER false")
     except KeyboardInterrupt:
         pass  # the end that was asked for
     finally:

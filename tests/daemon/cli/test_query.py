@@ -209,6 +209,8 @@ def test_rows_as_they_come_until_ctrl_c(kafka: KafkaDevBroker, typed: tuple[str,
         assert [running_query.stdout.readline() for _ in range(2)] == ["city,amount\n", "Bern,1000.0\n"]
         kafka.produce("orders", [b'{"id": 2, "city": "Basel", "amount": 2000}'], 1)
         assert running_query.stdout.readline() == "Basel,2000.0\n"
+        kafka.produce("orders", [b'{"id": 3, "city": "Chur", "amount": 3000}'], 0)
+        assert running_query.stdout.readline() == "Chur,3000.0\n"
         running_query.send_signal(signal.SIGINT)
         out, err = running_query.communicate(timeout=60)
         assert (running_query.returncode, out) == (0, "")
