@@ -141,7 +141,8 @@ class Group:
             if not partition.was_granted or deleted or not self._commits(partition):
                 continue
             at = coverage.end(partition.log)
-            if at is not None and self._confirmed.get(partition, partition.committed) != at:
+            known = self._landed.get(partition) or self._confirmed.get(partition, partition.committed)
+            if at is not None and known != at:
                 self._landed[partition] = at
         if self._landed:
             self._wake.set()

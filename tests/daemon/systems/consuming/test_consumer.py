@@ -268,6 +268,25 @@ async def test_seek_in_one_partition_leaves_the_position_of_the_other(broker: An
         assert sorted(values(await taken(consumer, 200))) == sorted(FIRST)
 
 
+async def test_what_is_acknowledged_again_after_seek_does_not_come_again(kafka: KafkaDevBroker) -> None:
+    """Up to where the group was before: acknowledging it follows at once upon less."""
+    for _ in range(20):
+        kafka.produce("orders", [b"x" * 100_000] * 10, 0)
+    client = connect(kafka.url)
+    async with client.subscribe("orders", "billing") as consumer:
+        first = await taken(consumer, 400)
+        await first[-1].ack_to()
+    async with client.subscribe("orders", "billing") as consumer:
+        async with asyncio.timeout(30):
+            while len(consumer.assigned) != 2:
+                await consumer.receive(timeout_s=0.1)
+        await consumer.seek({span.log: span.start for each in reversed(first) for span in each.spans})
+        for each in await taken(consumer, 400):
+            await each.ack_to()
+    async with client.subscribe("orders", "billing") as consumer:
+        assert await consumer.receive(timeout_s=1) is None
+
+
 async def test_one_group_with_the_official_client(kafka: KafkaDevBroker) -> None:
     """Each has a partition; when the official client leaves, what it has committed does not come here."""
     settings = {
