@@ -133,10 +133,10 @@ class Consumer:
         full_since: float | None = None
         while True:
             self._moved.clear()
+            if self._stopped:  # first: where there is always a chunk it would never be told
+                raise self._stopped.popleft()
             if self._queue:
                 return self._hand_out()
-            if self._stopped:
-                raise self._stopped.popleft()
             if self._failure is not None:
                 raise self._failure.with_traceback(None)  # it would grow with each raise
             now = self._loop.time()

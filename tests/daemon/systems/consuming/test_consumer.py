@@ -355,3 +355,14 @@ async def test_a_partition_that_cannot_be_read_is_told_once_and_the_others_go_on
             await consumer.receive()
         kafka.produce("orders", [b"later"], 1)
         assert values(await taken(consumer, 1)) == [b"later"]
+
+
+async def test_a_stopped_partition_is_told_although_chunks_wait(kafka: KafkaDevBroker) -> None:
+    """A program that is slower than the topic always finds one."""
+    async with connect(kafka.url).subscribe("orders", "billing") as consumer:
+        [first, *_] = await taken(consumer, 200)
+        consumer.on_chunk(first.chunk)
+        consumer.on_stopped(0, LogStopped("orders/0: its leader refuses it"))
+        with pytest.raises(LogStopped, match="its leader refuses it"):
+            await consumer.receive()
+        assert await consumer.receive() is not None
