@@ -233,10 +233,14 @@ def _print(write: Callable[[str], None]) -> bool:
     printing = threading.Thread(target=_copy, args=(source, gone))
     printing.start()
     try:
-        write(f"/dev/fd/{target}")
-    finally:
-        os.close(target)
-        printing.join()
+        try:
+            write(f"/dev/fd/{target}")
+        finally:
+            os.close(target)
+            printing.join()
+    except Exception:
+        if not gone.is_set():
+            raise
     return not gone.is_set()
 
 

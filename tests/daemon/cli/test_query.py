@@ -219,6 +219,24 @@ def test_rows_as_they_come_until_ctrl_c(kafka: KafkaDevBroker, typed: tuple[str,
         running_query.kill()
 
 
+def test_following_ends_when_nobody_reads_the_output(kafka: KafkaDevBroker) -> None:
+    """As before a `head`; a batch is more than fits into a pipe."""
+    kafka.produce("orders", [b"x" * 100_000] * 20, 0)
+    command = [sys.executable, "-m", "fastwire_daemon.cli", "query", kafka.url, "orders", "--follow"]
+    following = subprocess.Popen(
+        [*command, "--from", "earliest"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert following.stdout is not None and following.stderr is not None
+    try:
+        following.stdout.readline()
+        following.stdout.close()
+        kafka.produce("orders", [b"x" * 100_000] * 20, 0)
+        assert (following.wait(timeout=60), following.stderr.read()) == (0, "")
+    finally:
+        following.kill()
+        following.stderr.close()
+
+
 @pytest.mark.parametrize(
     ("sql", "part"),
     [
