@@ -67,7 +67,8 @@ def test_a_stopped_partition_is_seen_everywhere(run: Run, tmp_path: Path, unused
             assert answer(f"{base}/readyz?strict") == (503, "degraded\n")
             assert answer(f"{base}/livez") == (200, "ok\n")
             daemon.wait_until(lambda: SERIES in answer(f"{base}/metrics")[1], "the metric")
-            assert pipeline()["lag_s"] is not None, "the time of the records is known although the files leave it out"
+            # The time of the records is known although the files leave it out.
+            daemon.wait_until(lambda: pipeline()["lag_s"] is not None, "the lag in time")
             daemon.process.terminate()
             assert daemon.wait() == 5
         [last] = [line for line in daemon.events() if line["event"] == "the pipeline has ended with stopped partitions"]
