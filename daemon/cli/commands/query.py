@@ -13,6 +13,7 @@ import typer
 
 from ..decoding import Message, Registry, SchemaFile, Values, decode_keys
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
+from ..say import say
 from ..topicnames import complete_topic
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _follow(
     finally:
         batches.close()
     if lost:
-        print(f"{lost} records cannot be decoded and are left out", file=sys.stderr)
+        say(f"{lost} records cannot be decoded and are left out", err=True)
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -229,7 +229,7 @@ async def test_seek_begins_at_a_position(broker: Any) -> None:
 
 @pytest.mark.parametrize("broker", ["kafka", "tubemq"], indirect=True)
 async def test_seek_while_as_much_waits_as_there_is_room_for(broker: Any) -> None:
-    """What waits is dropped, so there is room: reading goes on."""
+    """The chunks that wait are dropped, so there is room: reading goes on."""
     async with connect(broker.url).subscribe("orders", "billing") as consumer:
         first = await taken(consumer, 200)
         beginnings = {span.log: span.start for each in reversed(first) for span in each.spans}
