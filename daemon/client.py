@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
 
-from fastwire.systems import row_of
-
 from .config import Connection, parse_connection, parse_size, parse_source
 from .systems.base import TopicReader
 from .systems.consuming.consumer import Consumer, Delivery
@@ -84,11 +82,7 @@ class Client:
         names = [topics] if isinstance(topics, str) else list(topics)
         chosen = ({"topics": names} if names else {}) | ({} if pattern is None else {"topics_pattern": pattern})
         source = parse_source({**self._keys, **chosen, "group": group, "start": start, **keys})
-        wanted = None if columns is None else frozenset(columns)
-        known = row_of(self.system).names
-        if wanted is not None and (strange := sorted(wanted.difference(known))):
-            raise ValueError(f'"{strange[0]}" is not a column: known are {", ".join(known)}')
-        return consuming(source, parse_size(memory), wanted)
+        return consuming(source, parse_size(memory), self._system.built(columns))
 
     def produce(self, topic: str, options: WriteOptions = TOGETHER) -> AbstractAsyncContextManager[Writer]:
         """Return what opens ``topic`` for writing: ``await writer.write(Put(b"value"))``.

@@ -78,7 +78,11 @@ def unfit(columns: Sequence[Column]) -> str:
             plain_type(column)
         except ValueError as exc:
             wrong.append(str(exc))
-        wrong += [f'the name "{name}" has a blank or one of ,;{{}}()=' for name in _names(column) if _unsafe(name)]
+        wrong += [
+            f'the name "{name}" has a blank or one of ,;{{}}()='
+            for name in _names(column)
+            if _NOT_IN_NAMES.search(name)
+        ]
     return "; ".join([*wrong, *twice(columns)])
 
 
@@ -86,10 +90,6 @@ def _names(column: Column) -> Iterator[str]:
     yield column.name
     for each in column.children:
         yield from _names(each)
-
-
-def _unsafe(name: str) -> bool:
-    return _NOT_IN_NAMES.search(name) is not None
 
 
 def misfit(before: Sequence[Column], after: Sequence[Column]) -> str:

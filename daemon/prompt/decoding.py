@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Log
-from fastwire.systems import row_of
 
 from ..config import Connection
 from ..config.decode import DecodeConfig, parse_decode
@@ -39,9 +38,7 @@ def decode_table(
     if decode is not None:
         keys = {"format": decode} if isinstance(decode, str) else dict(decode)
         return parse_decode(keys if columns is None else keys | {"columns": list(columns)})
-    known = row_of(system).names
-    if columns is not None and (strange := [name for name in columns if name not in known]):
-        raise ValueError(f'"{strange[0]}" is not a column: known are {", ".join(known)}')
+    system_named(system).built(columns)
     return None
 
 

@@ -466,7 +466,8 @@ class DatasetSink:
 
     def _cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Drop the columns that only the choice of the folder needed."""
-        kept = [name for name in batch.schema.names if name in self.columns]
+        columns = self.columns
+        kept = [name for name in batch.schema.names if name in columns]
         return batch if len(kept) == batch.num_columns else batch.select(kept)
 
     def _folder(self, log: Log | None, micros: int | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.logs import LogTable
 from fastwire.grammar import Grammar
+from fastwire.systems import row_of
 from fastwire.wire.pool import Pool
 
 from ..config import Connection, SourceConfig, Start, TopicChoice, parse_start
@@ -129,6 +130,16 @@ class System(ABC):
         grammar = self.grammar
         choice = TopicChoice(tuple(map(grammar.topic, names)), None if pattern is None else grammar.pattern(pattern))
         return choice, self.start_of(start, choice)
+
+    def built(self, columns: Iterable[str] | None) -> frozenset[str] | None:
+        """Return the columns of records that a caller in Python asks for, None for all. Raises ValueError."""
+        if columns is None:
+            return None
+        known = row_of(self.grammar.name).names
+        wanted = list(columns)
+        if strange := [name for name in wanted if name not in known]:
+            raise ValueError(f'"{strange[0]}" is not a column: known are {", ".join(known)}')
+        return frozenset(wanted)
 
     @abstractmethod
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:

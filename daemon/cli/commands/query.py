@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,7 +127,7 @@ def query(
             elif output is not None:
                 copy(engine, sql, _COPY[form], str(output))
             else:
-                _print(lambda target: copy(engine, sql, _COPY[form], target))
+                _print(partial(copy, engine, sql, _COPY[form]))
 
 
 def _records(
@@ -188,7 +189,7 @@ def _follow(
                 continue
             engine.register(table.name, batch.records)
             with reading(()):
-                read = _print(lambda target: copy(engine, sql, options, target))  # noqa: B023 - it runs at once
+                read = _print(partial(copy, engine, sql, options))
             if not read:
                 break
             options = _COPY[form].replace("HEADER", "HEADER false")

@@ -7,26 +7,22 @@ import orjson
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
-from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
-from fastwire.pulsar.format.server_error import Remedy
 from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.producing.producer import ProducerSettings
 from fastwire.pulsar.protocol.message_id import EARLIEST, MessageId
-from fastwire.pulsar.protocol.request import BrokerError
 from fastwire.wire.pool import Pool
 
-from ...net.backoff import Backoff
 from ..recall import RecordsGone
 from .client.reader import Reader
 from .client_cluster import ClientCluster
 from .settings import ClientSettings
+from .turn import in_turn
 from .writer import open_topic
 
-__all__ = ["PulsarRecall", "is_busy"]
+__all__ = ["PulsarRecall"]
 
-BUSY_S = 120.0  # a broker drops the connection of a machine that is gone after one or two keep-alive intervals
 SILENT_S = 30.0
 SETTLE_S = 5.0  # for entries that the broker has passed on to its storage nodes
 
@@ -90,16 +86,12 @@ class PulsarRecall:
 
     async def fence(self, sender: str) -> None:
         """Open and close a producer of the same name, which the broker refuses while the former is connected."""
-        backoff = Backoff(most_s=2.0)
-        give_up_at = asyncio.get_running_loop().time() + BUSY_S
-        while True:
-            try:
-                async with open_topic(self._settings, str(self._topic), ProducerSettings(name=sender)):
-                    break
-            except FastwireError as exc:
-                if not is_busy(exc) or asyncio.get_running_loop().time() >= give_up_at:
-                    raise
-            await asyncio.sleep(backoff.next())
+
+        async def open_and_close() -> None:
+            async with open_topic(self._settings, str(self._topic), ProducerSettings(name=sender)):
+                pass
+
+        await in_turn(open_and_close)
         await asyncio.sleep(SETTLE_S)
 
 
@@ -115,10 +107,3 @@ def _firsts(chunk: Chunk) -> Iterator[tuple[str, Position]]:
     for index, first, _ in chunk.runs():
         row = orjson.loads(lines[first])
         yield chunk.log(index).partition, Position(row["ledger"], row["offset"])
-
-
-def is_busy(error: BaseException | None) -> bool:
-    """Return True if another producer of the name is connected, as far as the broker knows."""
-    while error is not None and not (isinstance(error, BrokerError) and error.remedy is Remedy.TURN):
-        error = error.__cause__
-    return error is not None

@@ -21,20 +21,18 @@ from fastwire.pulsar.producing.producer import ProducerSettings
 from fastwire.pulsar.producing.router import Hashing, Router
 
 from ...config import Connection
-from ...net.backoff import Backoff
 from ..load import Load
 from ..produced import Produced, ProduceError, Refused
 from ..sequenced import NotDeduplicated
 from ..writer import Put, WriteOptions, codec_named, puts_of
 from .client_cluster import ClientCluster
 from .producer import TopicProducer
-from .recall import is_busy
 from .settings import ClientSettings, client_fields
+from .turn import in_turn
 from .writer import record_of_put
 
 __all__ = ["PulsarSequencedWriter", "open_sequenced"]
 
-BUSY_S = 120.0  # a broker drops the connection of a machine that is gone after one or two keep-alive intervals
 IDLE_S = 10.0  # a stream that another daemon writes now is let go
 LOOSE_RUN = 1 << 12  # numbers of records without a key that go to the same partition
 
@@ -131,19 +129,18 @@ class PulsarSequencedWriter:
 
     async def _open(self, name: str) -> TopicProducer:
         """Open the producers of a stream, when those of another process are gone."""
-        backoff, loop = Backoff(most_s=2.0), asyncio.get_running_loop()
-        give_up_at = loop.time() + BUSY_S
-        while True:
+
+        async def attempt() -> TopicProducer:
             producer = self._make(name, self._partitions)
             producer.produced = self.produced
             try:
                 await producer.open()
-                return producer
-            except FastwireError as exc:
+            except FastwireError:
                 await producer.close()
-                if not is_busy(exc) or loop.time() >= give_up_at:
-                    raise
-            await asyncio.sleep(backoff.next())
+                raise
+            return producer
+
+        return await in_turn(attempt)
 
     async def flush(self) -> None:
         """See ``Writer.flush``; the first batch of a topic is followed by a question for its number."""

@@ -31,9 +31,8 @@ def growth(
 
     A column keeps its type, whatever the values are. Columns are added one after the other, and those are left out with
     which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Of a struct or a list
-    only those below it are left out that have to be. Values that are no
-    objects are passed over, and so are those that have too many fields alone. Raises SchemaError if values have too
-    many fields, and there are no columns yet.
+    only those below it are left out that have to be. Values that are no objects are passed over, and so are those that
+    have too many fields alone. Raises SchemaError if values have too many fields, and there are no columns yet.
     """
     objects = [*_objects(values)]
     refused: list[str] = []
