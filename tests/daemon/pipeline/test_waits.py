@@ -27,13 +27,13 @@ class Held(NotingSink):
         if self.elsewhere:
             worker = threading.Thread(target=self._hold)
             worker.start()
-            self.threads.append(worker.ident)
             worker.join()
         else:
             self._hold()
         super().write(chunk)
 
     def _hold(self) -> None:
+        self.threads.append(threading.get_ident())
         with waits_for(self.what, 600) if self.what else nullcontext():
             if not self.go_on.is_set():
                 self.began.set()

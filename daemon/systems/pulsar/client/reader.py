@@ -38,13 +38,25 @@ _Start = MessageId | datetime | Literal["earliest", "latest"] | dict[str, Messag
 class _Place:
     """The start of a partition: ``ask`` goes into SUBSCRIBE, positions up to ``floor`` are dropped.
 
-    ``floor`` is None until the broker has reported it.
+    ``floor`` is None until the broker has reported it. A broker counts back to ``since`` from when it handles the
+    SUBSCRIBE, in whole seconds: ``spare_s`` is what that may take.
     """
 
     ask: Position
     floor: Position | None
-    rollback_s: int = 0
+    since: datetime | None = None
+    spare_s: int = 1
     latest: bool = False
+
+    @property
+    def ago_s(self) -> float:
+        """The seconds from ``since`` until now; 0 without one."""
+        return 0.0 if self.since is None else (_now() - self.since).total_seconds()
+
+    @property
+    def rollback_s(self) -> int:
+        """What a SUBSCRIBE of now asks for; 0 without ``since``."""
+        return 0 if self.since is None else max(1, math.floor(self.ago_s) + self.spare_s)
 
 
 _BEGINNING = _Place(PULSAR_EARLIEST, PULSAR_EARLIEST)
@@ -55,7 +67,8 @@ class Reader(Intake):
 
     ``start`` is ``"earliest"``, ``"latest"``, a time with a time zone, a ``timedelta`` before now, a message of a topic
     with one partition, or messages by the partition's name. A message is given by its id, by what ``send`` has returned
-    for it, or by the position of its entry. Times are rounded down to a second. Reading begins after the message, or
+    for it, or by the position of its entry. Reading begins up to a second before a time, and more than that where the
+    broker takes longer to subscribe. It begins after the message, or
     with ``inclusive`` at the message itself; ``"latest"`` with ``inclusive`` begins at the last message. Everything
     else raises ValueError. After a lost connection reading continues at its position. A reader does not keep the broker
     from deleting unread data: that takes retention, or a subscription.
@@ -253,6 +266,10 @@ class Reader(Intake):
         place, link = self._places[member.number], member.link
         if place.floor is not None or link is None:
             return True
+        if (late_s := place.ago_s - member.consumer.want.rollback_s) > 0:
+            # It may have been handled so late that reading would begin behind the time.
+            self._settle(member, replace(place, spare_s=place.spare_s + math.ceil(2 * late_s)))
+            return False
         last, cursor = await member.last_on(link)
         if place.latest and self._inclusive and last.entry >= 0:
             self._settle(member, self._at(member, last, inclusive=True))
@@ -277,8 +294,7 @@ class Reader(Intake):
         if start in ("latest", LATEST):
             return _Place(LATEST.position, None, latest=True)
         if isinstance(start, datetime):
-            ago_s = (datetime.now(UTC) - start).total_seconds()
-            return _Place(PULSAR_EARLIEST, None, rollback_s=max(1, math.floor(ago_s) + 1))
+            return _Place(PULSAR_EARLIEST, None, since=start)
         if isinstance(start, MessageId):
             return self._at(member, start, inclusive=self._inclusive)
         raise AssertionError(f"{start!r} was checked before")
@@ -293,3 +309,7 @@ class Reader(Intake):
             words = words_of((1 << MOST_ELEMENTS) - (1 << first))
             self.slots.narrow(member.number, start.ledger, start.entry, words)
         return _Place(start.position, start.before)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -11,6 +11,7 @@ from fastwire.errors import CorruptEntryError, FastwireError
 from fastwire.reason import Reason
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import LATEST, MessageId, Reader, connect
+from fastwire_daemon.systems.pulsar.client import reader as reading
 from tests.support.pulsar.client_scene import playing, values
 from tests.support.source_pipe import entries, entry, until
 
@@ -68,6 +69,17 @@ async def test_times_and_ends(caplog: pytest.LogCaptureFixture) -> None:
         assert await some(fresh, 10) == names(20)
         assert not await fresh.has_more()
     assert "cannot subscribe" not in caplog.text
+
+
+async def test_a_time_before_which_the_broker_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts back from when it handles the subscribe: one that comes late would begin behind the time."""
+    late_s = iter([7.0, 3.0])
+    async with playing() as (broker, client):
+        start = datetime.now(UTC) - timedelta(seconds=60)
+        broker.append("t", [at_time(entry(number), int(start.timestamp() * 1000) + 1) for number in range(3)])
+        monkeypatch.setattr(reading, "_now", lambda: datetime.now(UTC) - timedelta(seconds=next(late_s, 0)))
+        assert await collect(client.read("t", start).up_to_now()) == names(0, 1, 2)
+        assert next(late_s, None) is None
 
 
 def at_time(made: Any, publish_time: int) -> Any:
