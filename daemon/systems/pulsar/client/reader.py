@@ -55,7 +55,7 @@ class _Place:
 
     @property
     def rollback_s(self) -> int:
-        """What a SUBSCRIBE of now asks for; 0 without ``since``."""
+        """The seconds that a SUBSCRIBE of now goes back; 0 without ``since``."""
         return 0 if self.since is None else max(1, math.floor(self.ago_s) + self.spare_s)
 
 
