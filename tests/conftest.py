@@ -12,11 +12,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from fastwire_daemon.runtime import logs
-from tests.matrix import kafka as kafka_matrix
-from tests.matrix import postgresql as postgresql_matrix
-from tests.matrix import pulsar as pulsar_matrix
-from tests.matrix import tubemq as tubemq_matrix
-from tests.matrix.table import Row, written
+from tests.support.abilities import marked, read, written
 from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
 from tests.support.soaked import Part, Soaked, commit
@@ -112,21 +108,14 @@ def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return str(report.longrepr)
 
 
-def show_matrix(terminalreporter: pytest.TerminalReporter, system: str, rows: list[Row]) -> None:
-    """Print the results of a system by witness: ✓ passed, ✗ failed, ? did not run, – has no test."""
-    came: dict[str, set[str]] = {}
+def show_abilities(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what is shown to work, by witness, with the outcomes of this run."""
+    outcomes: dict[str, set[str]] = {}
     for outcome in OUTCOMES:
         for report in terminalreporter.stats.get(outcome, []):
-            came.setdefault(report.nodeid.partition("[")[0], set()).add(outcome)
-
-    def mark(tests: list[str]) -> str:
-        outcomes = [came.get(test, {"skipped"}) for test in tests]
-        if any({"failed", "error"} & each for each in outcomes):
-            return "✗"
-        return "✓" if all("passed" in each for each in outcomes) else "?"
-
-    terminalreporter.section(system, sep="-")
-    for line in written(rows, mark):
+            outcomes.setdefault(report.nodeid.partition("::")[0], set()).add(outcome)
+    terminalreporter.section("abilities", sep="-")
+    for line in written(list(read()), lambda modules: marked(modules, outcomes)):
         terminalreporter.write_line(line)
 
 
@@ -170,10 +159,7 @@ def show_tests(terminalreporter: pytest.TerminalReporter) -> dict[str, dict[str,
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what did not run and why, grouped, right above the closing line."""
     if config.option.markexpr == EVERYTHING and not config.option.collectonly:
-        show_matrix(terminalreporter, "Pulsar", pulsar_matrix.ROWS)
-        show_matrix(terminalreporter, "Kafka", kafka_matrix.ROWS)
-        show_matrix(terminalreporter, "TubeMQ", tubemq_matrix.ROWS)
-        show_matrix(terminalreporter, "PostgreSQL", postgresql_matrix.ROWS)
+        show_abilities(terminalreporter)
     soaks = config.option.markexpr == SOAK and not config.option.collectonly
     ended = show_tests(terminalreporter) if soaks else {}
     done = [
