@@ -4,7 +4,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,8 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Ca
     return make
 
 
-def feed(scene: FanOutScene, count: int = 30) -> None:
-    for topic in scene.produced:
+def feed(scene: FanOutScene, count: int = 30, topics: Iterable[str] = ()) -> None:
+    for topic in topics or scene.produced:
         scene.produce(topic, count)
         scene.produce(topic, count // 2, partition=1)
 
@@ -120,20 +120,28 @@ def test_killed_at_every_step_with_many_datasets(
 
 
 @pytest.mark.parametrize(("kills", "topics"), [(6, 12), pytest.param(200, 60, marks=pytest.mark.soak)])
-def test_two_daemons_are_killed_while_topics_come(runs: Callable[[str], Runs], kills: int, topics: int) -> None:
-    """Both share one group, and datasets change hands with their partitions."""
+def test_two_daemons_are_killed_while_topics_come_and_go(runs: Callable[[str], Runs], kills: int, topics: int) -> None:
+    """Both share one group, and datasets change hands with their partitions. Topics that were deleted come again."""
     on = runs("kafka")
     scene = on.scene
     on.topics = ()
     on.source |= {**KAFKA_KINDS["consumer"], "metadata_max_age": "200ms"}
     del on.source["group_instance_id"]
     dice = random.Random(5)
+    there, gone = list(scene.produced), list[str]()
     daemons = [on.run(), on.run()]
     try:
         for kill in range(kills):
-            if len(scene.produced) < topics:
-                scene.create(f"topic_{len(scene.produced):02}")
-            feed(scene, 10)
+            if kill % 3 == 2:
+                gone.append(there.pop(dice.randrange(len(there))))
+                scene.delete(gone[-1])
+            if len(gone) > 1:
+                there.append(gone.pop(0))
+                scene.create(there[-1], partitions=3)
+            for number in range(len(scene.produced), min(topics, len(scene.produced) + 1 + 4 * topics // kills)):
+                there.append(f"topic_{number:02}")
+                scene.create(there[-1])
+            feed(scene, 10, there)
             time.sleep(dice.uniform(0.05, 0.8))
             victim = dice.randrange(2)
             daemons[victim].process.kill()
