@@ -79,14 +79,14 @@ class BrokerBase(ABC, Generic[B]):
             logger.info("%s", exc)
             return None
 
-    def holds(self, witness: Witness) -> bool:
-        """See ``Broker``."""
+    def holds(self, witness: Witness) -> bool | None:
+        """See ``Broker``; None if the record cannot be had in time."""
         what = f"comparing a record of {witness.partition}"
         try:
             return self.patiently(what, lambda: self._in_time(self._compare(witness)), PATIENCE_S)
         except FastwireError as exc:
-            logger.warning("%s", exc)
-            return True
+            logger.warning("%s; it is compared later, and until then the query reads on", exc)
+            return None
 
     async def _compare(self, witness: Witness) -> bool:
         found = await self._find_witness(witness.partition, witness.position)

@@ -14,9 +14,9 @@ from .ranges import QueryPartition
 
 __all__ = ["Witness", "WitnessBroker", "Witnesses"]
 
-RENEWED_S = 60.0  # retention takes old records, and what is gone shows nothing
+RENEWED_S = 60.0  # retention takes old records, and what is gone shows nothing; so does what could not be read
 MOST = 8  # topics in a batch
-PATIENCE_S = 5.0  # a record that cannot be had holds up no batch
+PATIENCE_S = 5.0  # for what cannot be read: it holds up no batch
 
 
 class Witness(NamedTuple):
@@ -36,8 +36,11 @@ class WitnessBroker(Protocol):
         None if there is none, or if the system has ids of topics.
         """
 
-    def holds(self, witness: Witness) -> bool:
-        """Return False if the broker has another record there. What is gone, or cannot be read now, is none."""
+    def holds(self, witness: Witness) -> bool | None:
+        """Return False if the broker has another record there, and None if it cannot be read now.
+
+        A record that is gone is none.
+        """
 
 
 class Witnesses:
@@ -45,16 +48,29 @@ class Witnesses:
 
     def __init__(self) -> None:
         self._compared: set[str] = set()
+        self._open: dict[str, float] = {}  # topics that are still to be compared, by the time of the last attempt
         self._taken: dict[str, float] = {}
 
     def others(self, broker: WitnessBroker, known: Mapping[str, Witness]) -> list[Witness]:
         """Return those of the witnesses ``known``, by topic, in whose place the brokers have another record.
 
-        A topic that holds its record is looked at once.
+        A topic that holds its record is looked at once. One whose record cannot be read now is compared later: until
+        then no new witness of it is taken, so the old one stays in the checkpoint.
         """
         others = []
-        for topic in sorted(known.keys() - self._compared):
-            if broker.holds(known[topic]):
+        for topic in known.keys() - self._compared:
+            self._open.setdefault(topic, float("-inf"))
+        begun = time.monotonic()
+        for topic in _longest_ago(known.keys() & self._open.keys(), self._open):
+            now = time.monotonic()
+            if now - begun >= PATIENCE_S or now - self._open[topic] < RENEWED_S:
+                break
+            holds = broker.holds(known[topic])
+            if holds is None:
+                self._open[topic] = now
+                continue
+            del self._open[topic]
+            if holds:
                 self._compared.add(topic)
             else:
                 others.append(known[topic])
@@ -67,7 +83,8 @@ class Witnesses:
         now = time.monotonic()
         due: dict[str, QueryPartition] = {}
         for partition in sorted(moved):
-            if now - self._taken.get(partition.topic, now - RENEWED_S) >= RENEWED_S:
+            since = now - self._taken.get(partition.topic, now - RENEWED_S)
+            if since >= RENEWED_S and partition.topic not in self._open:
                 due.setdefault(partition.topic, partition)
         found = {}
         for topic in _longest_ago(due, self._taken)[:MOST]:

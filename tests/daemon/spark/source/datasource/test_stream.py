@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
+from fastwire_daemon.net.endpoint import LinkLost
 from fastwire_daemon.spark.source.datasource import StreamReader
 from fastwire_daemon.spark.source.offsets import read_offsets
 from fastwire_daemon.spark.source.ranges import DataLossError
@@ -472,6 +473,37 @@ def test_another_cluster_is_told_by_a_record(system: str, planned: bool, strict:
 def _goes_on(query: Any) -> None:
     query.start()
     query.plan()
+
+
+@pytest.mark.parametrize("system", ["pulsar", "tank"])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_record_that_cannot_be_read_is_compared_later(
+    system: str, restarted: bool, query: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Batches are not held up, and what has been read of the log before is not forgotten for what is read now."""
+    monkeypatch.setattr("fastwire_daemon.spark.source.witness.RENEWED_S", 0.0)
+    with serve(SCENES[system](), 10) as scene, serve(SCENES[system]()) as other:
+        one = query(scene, startingOffsets="earliest")
+        assert one.go() == list(range(10))
+        one.stop()
+        other.append(100, 30)
+        one.scene = other
+        one.start()
+        with monkeypatch.context() as silent:
+            silent.setattr(type(one.reader._broker), "_compare", _nothing_comes)
+            silent.setattr("fastwire_daemon.spark.source.brokerbase.PATIENCE_S", 0.05)
+            assert one.go() == list(range(110, 130))
+        assert "it is compared later" in caplog.text
+        assert one.ends[-1]["wit"] == one.ends[0]["wit"]
+        other.append(130, 1)
+        if restarted:
+            one.stop()
+        with pytest.raises(DataLossError, match="has another record at"):
+            _goes_on(one) if restarted else one.plan()
+
+
+async def _nothing_comes(*_: Any) -> Any:
+    raise LinkLost("the broker sends nothing")
 
 
 @pytest.mark.parametrize("system", ["pulsar", "tank"])
