@@ -47,7 +47,7 @@ def fill(url: str, topic: str, rows: int) -> None:
     from fastwire.kafka.names import parse_bootstrap_url
     from fastwire.kafka.producing.payload import encode_block_batch, encode_values
     from fastwire.kafka.protocol.connection import Key
-    from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
+    from fastwire_daemon.systems.kafka.cluster import ClientCluster
     from fastwire_daemon.systems.kafka.settings import ClientSettings
 
     from .kafka_server import TIME, VARIETY

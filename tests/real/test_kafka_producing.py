@@ -12,7 +12,7 @@ from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.producing.payload import Compression, Record
 from fastwire.kafka.producing.producer import ProducerSettings
 from fastwire.producer import BatchLimits
-from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
+from fastwire_daemon.systems.kafka.cluster import ClientCluster
 from fastwire_daemon.systems.kafka.fence import fence
 from fastwire_daemon.systems.kafka.producer import TopicProducer
 from fastwire_daemon.systems.kafka.settings import ClientSettings

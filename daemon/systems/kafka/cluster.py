@@ -28,11 +28,12 @@ from fastwire.wire.pool import Pool
 from ...runtime.logs import get_logger
 from ...runtime.shared import shared
 from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
+from ..links.linkbook import CLIENT_MEMORY, TimedLinkBook
 from .link import Link, LinkOwner
 from .replica import ReplicaChoice
 from .settings import ClientSettings
 
-__all__ = ["Cluster"]
+__all__ = ["ClientCluster", "Cluster"]
 
 log = get_logger("source")
 
@@ -170,3 +171,13 @@ class Cluster(BrokerBook[Link]):
     ) -> dict[TopicPartition, int]:
         """Commit offsets with their epochs; ``member`` has the group's fields. Returns the codes of what failed."""
         return read_commit_errors(await link.ask(Key.OFFSET_COMMIT, commit_offsets(group, offsets, member)))
+
+
+class ClientCluster(Cluster, TimedLinkBook[BrokerKey, Link]):
+    """A cluster without consumers, for requests and producers: an async context manager that ticks its connections."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings, SlotTable(), Pool(CLIENT_MEMORY), self, FetchLimits())
+
+    def on_throttled(self, link: Link, seconds: float) -> None:
+        """Do nothing: requests wait for the end of a throttle in the connection."""

@@ -24,8 +24,7 @@ from ..produced import ProduceError
 from ..producing.topicwriter import failed
 from ..reading.clusterreader import ClusterReader
 from ..writer import WriteOptions
-from .client_cluster import ClientCluster
-from .cluster import Cluster
+from .cluster import ClientCluster, Cluster
 from .fence import patiently
 from .ledgercheck import refuse_retention
 from .producer import TopicProducer

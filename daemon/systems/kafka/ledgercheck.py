@@ -10,8 +10,7 @@ from fastwire.kafka.protocol.connection import Key
 
 from ...config import Connection
 from ..ledger import LedgerFinding, LedgerOptions
-from .client_cluster import ClientCluster
-from .cluster import Cluster
+from .cluster import ClientCluster, Cluster
 from .fence import patiently
 from .settings import ClientSettings, client_fields
 

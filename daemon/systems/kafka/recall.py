@@ -10,7 +10,7 @@ from ...config import Connection, Start, TopicChoice
 from ..reading.clusterreader import ClusterReader
 from ..reading.clusterrecall import ClusterRecall
 from ..recall import Recall
-from .client_cluster import ClientCluster
+from .cluster import ClientCluster
 from .fence import can_fence, fence
 from .settings import ClientSettings, client_fields
 from .source import KafkaSource, reader_settings

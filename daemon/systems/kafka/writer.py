@@ -14,7 +14,7 @@ from ...config import Connection
 from ...runtime.clock import now_ms
 from ..producing.leaderwriter import RecordWriter
 from ..writer import Put, WriteOptions, codec_named, refuse_create
-from .client_cluster import ClientCluster
+from .cluster import ClientCluster
 from .fence import can_fence
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields

@@ -11,10 +11,11 @@ from fastwire.errors import FastwireError
 from ...runtime.shared import shared
 from .link import BrokerLink
 
-__all__ = ["LinkBook", "TimedLinkBook"]
+__all__ = ["CLIENT_MEMORY", "LinkBook", "TimedLinkBook"]
 
 TICK_S = 0.25
 CLOSE_S = 1.0
+CLIENT_MEMORY = 1 << 20  # bytes of a pool for links that read no records
 
 K = TypeVar("K")
 L = TypeVar("L", bound=BrokerLink[Any, Any, Any])

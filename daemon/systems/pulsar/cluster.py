@@ -15,13 +15,13 @@ from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ...runtime.shared import shared
-from ..links.linkbook import LinkBook
+from ..links.linkbook import CLIENT_MEMORY, LinkBook, TimedLinkBook
 from .link import Link, LinkOwner, Request
 from .link_context import LinkContext
 from .lookup import MOST_REDIRECTS, broker_address
 from .settings import ClientSettings
 
-__all__ = ["Cluster"]
+__all__ = ["ClientCluster", "Cluster"]
 
 QUESTIONS_AT_ONCE = 50  # lookup requests; brokers answer TooManyRequests above a limit
 
@@ -129,3 +129,13 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
 
 def _lookup(topic: str, authoritative: bool, listener: str, connection: Connection, now: float) -> int:
     return connection.lookup(topic, now, authoritative=authoritative, listener=listener)
+
+
+class ClientCluster(Cluster, TimedLinkBook[tuple[Address, Address], Link]):
+    """A cluster without consumers, for requests and producers: an async context manager that ticks its connections."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings, SlotTable(), Pool(CLIENT_MEMORY), self)
+
+    def after_read(self, link: Link) -> None:
+        """Do nothing: no records are read."""

@@ -16,7 +16,7 @@ from fastwire.wire.pool import Pool
 
 from ..recall import RecordsGone
 from .client.reader import Reader
-from .client_cluster import ClientCluster
+from .cluster import ClientCluster
 from .settings import ClientSettings
 from .turn import in_turn
 from .writer import open_topic

@@ -25,7 +25,7 @@ from ..load import Load
 from ..produced import Produced, ProduceError, Refused
 from ..sequenced import NotDeduplicated
 from ..writer import Put, WriteOptions, codec_named, puts_of
-from .client_cluster import ClientCluster
+from .cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 from .turn import in_turn

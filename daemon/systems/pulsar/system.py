@@ -71,7 +71,7 @@ class _Pulsar(System):
         return PulsarRecall(ClientSettings(**client_fields(connection)), topic, pool)
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
-        from .client_cluster import ClientCluster
+        from .cluster import ClientCluster
         from .topics import Topics
 
         names = [parse_topic(topic) for topic in topics.names]

@@ -14,7 +14,7 @@ from fastwire.pulsar.protocol.schema import Schema, split_key_value
 from ...config import Connection
 from ...net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
 from ...runtime.outside import Answers
-from .client_cluster import ClientCluster
+from .cluster import ClientCluster
 from .config import PulsarConnection
 from .schemas import Schemas
 from .settings import ClientSettings, client_fields

@@ -18,7 +18,7 @@ from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced, Refused
 from ..writer import Put, WriteOptions, checked, codec_named, puts_of, refuse_create, texts_of
-from .client_cluster import ClientCluster
+from .cluster import ClientCluster
 from .load import entries
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields, encrypt_for

@@ -21,10 +21,11 @@ from fastwire.wire.pool import Pool
 from ...runtime.logs import get_logger
 from ...runtime.shared import shared
 from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
+from ..links.linkbook import CLIENT_MEMORY, TimedLinkBook
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
-__all__ = ["Cluster", "Partition", "Ranges"]
+__all__ = ["ClientCluster", "Cluster", "Partition", "Ranges"]
 
 MOST_BROKERS = 256  # of a cluster: an answer that names more is not believed
 MOST_REDIRECTS = 3  # brokers whose views of a cluster differ may name each other
@@ -260,3 +261,10 @@ async def _discover(link: Link, topic: str) -> PartitionRanges:
         listed = f"{len(answer.ranges)} of the {answer.count} partitions of {topic}"
         raise FastwireError(f"{link} lists {listed}: enable the others, or delete the topic")
     return answer
+
+
+class ClientCluster(Cluster, TimedLinkBook[BrokerKey, Link]):
+    """A cluster without a source, for requests and producers: an async context manager that ticks its connections."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings, SlotTable(), Pool(CLIENT_MEMORY), self)

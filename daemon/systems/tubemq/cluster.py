@@ -7,10 +7,11 @@ from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
-from .link import Link, LinkOwner
+from ..links.linkbook import CLIENT_MEMORY, TimedLinkBook
+from .link import Link, LinkOwner, RefusedError
 from .settings import ClientSettings
 
-__all__ = ["Cluster"]
+__all__ = ["ClientCluster", "Cluster"]
 
 
 class Cluster(BrokerBook[Link]):
@@ -51,3 +52,13 @@ class Cluster(BrokerBook[Link]):
     async def broker(self, broker: Broker) -> Link:
         """Return the connection to a Broker."""
         return await self.link("fetch", broker.host, broker.port)
+
+
+class ClientCluster(Cluster, TimedLinkBook[BrokerKey, Link]):
+    """A cluster without a source, for producers: an async context manager that ticks its connections."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings, SlotTable(), Pool(CLIENT_MEMORY), self)
+
+    def on_fetch_refused(self, link: Link, index: int, session: int, error: RefusedError) -> None:
+        """Do nothing: no messages are fetched."""

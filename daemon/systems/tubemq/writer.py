@@ -11,7 +11,7 @@ from ...config import Connection
 from ..load import Load
 from ..produced import Produced, Refused
 from ..writer import Put, WriteOptions, checked, puts_of, refuse_create, texts_of
-from .client_cluster import ClientCluster
+from .cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 

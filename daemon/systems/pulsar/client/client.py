@@ -17,7 +17,7 @@ from fastwire.wire.pool import Pool
 from ....config import AuthConfig, TlsConfig
 from ....net.auth import Credentials
 from ....net.tls import ClientTls
-from ..client_cluster import ClientCluster
+from ..cluster import ClientCluster
 from ..login import login
 from ..producer import TopicProducer
 from ..settings import ClientSettings, Keys, encrypt_for, key_texts

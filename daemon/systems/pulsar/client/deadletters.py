@@ -29,7 +29,7 @@ from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
 from ....runtime.clock import now_ms
-from ..client_cluster import ClientCluster
+from ..cluster import ClientCluster
 from ..producer import TopicProducer
 from ..settings import ClientSettings
 

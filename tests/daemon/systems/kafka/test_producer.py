@@ -12,7 +12,7 @@ from fastwire.kafka.producing.payload import Record
 from fastwire.kafka.producing.producer import ProducerSettings
 from fastwire.producer import BatchLimits
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
-from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
+from fastwire_daemon.systems.kafka.cluster import ClientCluster
 from fastwire_daemon.systems.kafka.producer import TopicProducer
 from fastwire_daemon.systems.kafka.settings import ClientSettings
 from fastwire_daemon.systems.produced import ProduceError

@@ -17,7 +17,7 @@ from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.net.endpoint import LinkLost, UnreachableError
 from fastwire_daemon.systems.tank import cluster as module
-from fastwire_daemon.systems.tank.client_cluster import ClientCluster
+from fastwire_daemon.systems.tank.cluster import ClientCluster
 from fastwire_daemon.systems.tank.refusal import is_for_good
 from fastwire_daemon.systems.tank.settings import ClientSettings
 from tests.support.tcp_proxy import Proxy

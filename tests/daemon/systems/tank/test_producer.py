@@ -16,7 +16,7 @@ from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.systems.produced import ProduceError
 from fastwire_daemon.systems.producing.leaderwriter import Sent
-from fastwire_daemon.systems.tank.client_cluster import ClientCluster
+from fastwire_daemon.systems.tank.cluster import ClientCluster
 from fastwire_daemon.systems.tank.producer import TopicProducer
 from fastwire_daemon.systems.tank.settings import ClientSettings
 from tests.support.waiting import until

@@ -15,7 +15,7 @@ from fastwire.tubemq.producing.outbox import OutgoingMessage
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.systems.produced import ProduceError
-from fastwire_daemon.systems.tubemq.client_cluster import ClientCluster
+from fastwire_daemon.systems.tubemq.cluster import ClientCluster
 from fastwire_daemon.systems.tubemq.producer import TopicProducer
 from fastwire_daemon.systems.tubemq.settings import ClientSettings
 
