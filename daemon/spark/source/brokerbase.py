@@ -93,12 +93,12 @@ class BrokerBase(ABC, Generic[B]):
         return found is None or found.position != witness.position or found.value == witness.value
 
     @staticmethod
-    async def _in_time(work: Awaitable[T]) -> T:
+    async def _in_time(work: Awaitable[T], most_s: float = PATIENCE_S) -> T:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(most_s):
                 return await work
         except TimeoutError:
-            raise LinkLost(f"the broker sends no record in {PATIENCE_S:.0f} s") from None
+            raise LinkLost(f"the broker sends no record in {most_s:.0f} s") from None
 
     def partitions(self) -> list[QueryPartition]:
         """Return the partitions that the query reads now; they are requested every ``topicRefreshIntervalMs``."""

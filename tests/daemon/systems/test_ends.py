@@ -11,6 +11,7 @@ from fastwire.position import Log, Position, Span, Until
 from fastwire_daemon.config import End, parse_config
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint
 from fastwire_daemon.dataset.log.entry import LogEntry
+from fastwire_daemon.devbroker.pulsar import topics
 from fastwire_daemon.systems.reading.ends import Ends
 from fastwire_daemon.systems.source import First, LogStopped
 from tests.support.kafka import source_scene as kafka
@@ -97,6 +98,18 @@ async def test_an_end_at_a_time_of_pulsar(kind: str, seconds: int) -> None:
                 return end is not None and pipe.coverage.end(log) == end.position
 
             await until(has_landed, "Coverage up to the end")
+
+
+async def test_an_end_at_a_time_where_the_clock_of_a_broker_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers count a time back from their own; begun too late, the run would go on beyond its end."""
+    now = topics.now_ms
+    monkeypatch.setattr(topics, "now_ms", lambda: now() + 3000)
+    async with pulsar.serving() as broker:
+        broker.append("t", entries(0, 10))
+        async with pulsar.reading(broker, end=End(datetime.fromtimestamp(SECOND + 5, UTC))) as pipe:
+            await pipe.got(50)
+            await until(lambda: pipe.source.partitions[0].ended, "the end")
+            assert pipe.rows == 50
 
 
 async def test_an_end_of_a_log_without_records() -> None:

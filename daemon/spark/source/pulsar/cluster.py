@@ -51,8 +51,8 @@ class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
         self.consumer_ids: Iterator[int] = count()
         self.service = settings.url
         self._indexes: dict[QueryPartition, int] = {}
-        settings = replace(settings, on_corrupt="stop")  # a frame has no place for dead letters
-        super().__init__(settings, self.slots, Pool(POOL_BYTES), self)
+        self.settings = replace(settings, on_corrupt="stop")  # a frame has no place for dead letters
+        super().__init__(self.settings, self.slots, Pool(POOL_BYTES), self)
 
     def log_index(self, partition: QueryPartition) -> int:
         """Return the index of ``partition`` in the slot table, which it is added to if it is new."""

@@ -5,12 +5,11 @@ keeps the broker from deleting what Spark has not read, or of none. It is asked 
 """
 
 import asyncio
-import math
 import secrets
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pyarrow as pa
@@ -40,7 +39,8 @@ __all__ = ["PulsarBroker"]
 LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
 # What a ledger that cannot be counted from here is taken to hold.
 LEDGER_ENTRIES = 50_000
-CLOCK_SKEW_S = 5
+EPOCH = datetime.fromtimestamp(0, UTC)
+LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 
 
 class _Watch(Attached):
@@ -51,14 +51,6 @@ class _Watch(Attached):
 
     mark: Position | None = None
     acked: Position | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The first entry behind a position."""
-
-    position: Position
-    time_ms: int
 
 
 class PulsarBroker(BrokerBase[RangeCluster]):
@@ -165,25 +157,14 @@ class PulsarBroker(BrokerBase[RangeCluster]):
         return dict.fromkeys(partitions, PULSAR_EARLIEST)
 
     def at_time(self, partition: QueryPartition, time_ms: int) -> Position | None:
-        """Read from a little before the time on, until an entry is that young; the youngest is looked at first."""
-        head = self.heads([partition]).get(partition)
-        if head is None or head.b < 0:
-            return None
-        youngest = self._first(partition, Position(head.a, head.b - 1))
-        if youngest is None or youngest.time_ms < time_ms:
-            return None
+        """Read from a little before the time on, as the daemon does."""
+        from ....systems.pulsar.source.entryattime import entry_before  # a reader, which few queries need
+
+        at = EPOCH + timedelta(milliseconds=min(time_ms, LAST_MS))
+        topic = str(topic_of(partition))
 
         async def find() -> Position | None:
-            spare_s = CLOCK_SKEW_S
-            while True:
-                ago_s = time.time() - time_ms / 1000
-                async with self._entries(partition, PULSAR_EARLIEST, max(1, math.ceil(ago_s) + spare_s)) as entries:
-                    # It is counted back from when the broker handles it: late, and it begins behind the time.
-                    taken_s = time.time() - time_ms / 1000 - ago_s
-                    if taken_s <= spare_s:
-                        first = await self._first_of(entries, await entries.last(), time_ms)
-                        return None if first is None else Position(first.position.a, first.position.b - 1)
-                spare_s += math.ceil(2 * taken_s)
+            return await self._in_time(entry_before(self._cluster.settings, topic, at), self._options.patience_s)
 
         return self.patiently(f"finding a time in {partition}", find)
 
@@ -203,15 +184,15 @@ class PulsarBroker(BrokerBase[RangeCluster]):
         entries = max(1, int(rows / self._entry_rows))
         if start.a != end.a:
             first = self._first(partition, start)
-            if first is None or first.position >= end:
+            if first is None or first >= end:
                 return end
-            start = Position(first.position.a, first.position.b - 1)
+            start = Position(first.a, first.b - 1)
         wanted = Position(start.a, start.b + entries)
         if start.a == end.a:
             return min(wanted, end)
         # Beyond the end of a closed ledger there is nothing that a range could end with: what does come is the end.
         found = self._first(partition, Position(wanted.a, wanted.b - 1))
-        return end if found is None else min(found.position, end)
+        return end if found is None else min(found, end)
 
     def ranges(self, partition: QueryPartition, start: Position, end: Position, pieces: int) -> list[Range]:
         """Split by entries, where the broker can tell that all are in one ledger."""
@@ -220,7 +201,7 @@ class PulsarBroker(BrokerBase[RangeCluster]):
         if pieces > 1 and start.a != end.a:
             found = self._first(partition, start)
             if found is not None:
-                first = Position(found.position.a, found.position.b - 1)
+                first = Position(found.a, found.b - 1)
         cuts = [start]
         if first.a == last.a:
             step = (last.b - first.b) / pieces
@@ -248,10 +229,10 @@ class PulsarBroker(BrokerBase[RangeCluster]):
         # In front of a ledger stands what the broker makes of the end of the one before when that is deleted.
         return watch.mark is None or watch.mark <= start or watch.mark.b < 0
 
-    def _first(self, partition: QueryPartition, start: Position) -> _First | None:
+    def _first(self, partition: QueryPartition, start: Position) -> Position | None:
         """Return the first entry behind ``start``; None if there is none yet."""
 
-        async def find() -> _First | None:
+        async def find() -> Position | None:
             async with self._entries(partition, start) as entries:
                 last = await entries.last()
                 return None if last.b < 0 or last <= start else await self._first_of(entries, last)
@@ -261,50 +242,39 @@ class PulsarBroker(BrokerBase[RangeCluster]):
     async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
         if end.b < 0:
             return None
-        async with self._entries(partition, Position(end.a, end.b - 1)) as entries:
-            if (last := await entries.last()).b < 0 or last < end:
-                return None
-            self._cluster.slots.end_at(entries.consumer_id, end)
-            entries.grant()
-            while entries.position < end and not entries.ended:
-                await entries.news()
-            spans = [span for chunk in self._cluster.take_all() for span in chunk.spans() if span.end == end]
-        value = spans[-1].witness if spans else None
+        from ....systems.pulsar.source.lastentry import witness_at  # a reader, as above
+
+        value = await witness_at(self._cluster.settings, str(topic_of(partition)), end)
         return None if value is None else Witness(partition, end, value)
 
-    def _entries(self, partition: QueryPartition, start: Position, rollback_s: int = 0) -> Entries:
-        name = f"{self._options.prefix}-look"
-        return Entries(self._cluster, partition, start, window=1, name=name, rollback_s=rollback_s)
+    def _entries(self, partition: QueryPartition, start: Position) -> Entries:
+        return Entries(self._cluster, partition, start, window=1, name=f"{self._options.prefix}-look")
 
-    async def _first_of(self, entries: Entries, last: Position, time_ms: int = -1) -> _First | None:
-        """Return the first entry up to ``last`` of ``time_ms`` or later; None if there is none."""
+    async def _first_of(self, entries: Entries, last: Position) -> Position | None:
+        """Return the first entry up to ``last``; None if there is none."""
         entries.grant()
         patient_until = time.monotonic() + self._options.patience_s
         while entries.position < last and not entries.ended:
             if await entries.news():
                 for chunk in self._cluster.take_all():
-                    for first in self._look(chunk):
-                        if first.time_ms >= time_ms:
-                            return first
+                    if (first := self._look(chunk)) is not None:
+                        return first
             elif time.monotonic() >= patient_until:
                 place = POSITIONS.format(entries.position)
                 raise LinkLost(f"the broker sends no entry behind {place}, where the topic goes on")
         return None
 
-    def _look(self, chunk: Chunk) -> Iterator[_First]:
-        """The entries of ``chunk``; one that cannot be decoded has no time of its own."""
-        found = [_First(letter.position, -1) for letter in chunk.dead_letters]
+    def _look(self, chunk: Chunk) -> Position | None:
+        """Return the first entry of ``chunk``, and learn from its rows."""
+        found = {letter.position for letter in chunk.dead_letters}
         if chunk.rows:
-            batch = pa.record_batch(chunk)
-            place, times = place_of(batch), batch.column("timestamp").cast(pa.int64())
-            row = 0
+            place, row = place_of(pa.record_batch(chunk)), 0
             while row < chunk.rows:
-                position = place(row)
-                found.append(_First(position, times[row].as_py() // 1000))
-                row = bisect_right(range(chunk.rows), position, lo=row, key=place)
+                found.add(place(row))
+                row = bisect_right(range(chunk.rows), place(row), lo=row, key=place)
             self._saw(chunk.payload_bytes, chunk.rows)
             self._entry_rows += SMOOTHING * (chunk.rows / len(found) - self._entry_rows)
-        yield from sorted(found, key=lambda first: first.position)
+        return min(found, default=None)
 
     # --- acknowledgements
 

@@ -72,7 +72,6 @@ class Entries(Attached):
         window: int,
         name: str,
         reject: Callable[[ColdEntry], None] | None = None,
-        rollback_s: int = 0,
     ) -> None:
         want = SubscribeRequest(
             topic=str(topic_of(partition)),
@@ -82,7 +81,6 @@ class Entries(Attached):
             consumer_name=name,
             create=False,
             reader_from=start,
-            rollback_s=rollback_s,
         )
         super().__init__(cluster, partition, want, window)
         if start != PULSAR_EARLIEST:

@@ -1,7 +1,7 @@
 """The entry at which a time begins in a partition, found by a reader beside the subscription."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import orjson
 
@@ -15,6 +15,8 @@ from ..settings import ClientSettings
 __all__ = ["entry_before"]
 
 POOL_BYTES = 32 << 20
+EPOCH = datetime.fromtimestamp(0, UTC)
+CLOCK_SKEW = timedelta(seconds=5)  # brokers count back from their own time
 WINDOW = 100  # messages asked for at once: the entry is near, because brokers find times to the second
 
 
@@ -25,7 +27,7 @@ async def entry_before(settings: ClientSettings, topic: str, time: datetime) -> 
     """
     own = ClientSettings(**{name: getattr(settings, name) for name in ClientSettings.__dataclass_fields__})
     own = replace(own, columns=frozenset({"ledger", "offset", "timestamp"}), on_corrupt="dead_letter")
-    reader = Reader(own, Pool(POOL_BYTES), [topic], time, window=WINDOW)
+    reader = Reader(own, Pool(POOL_BYTES), [topic], max(time, EPOCH) - CLOCK_SKEW, window=WINDOW)
     try:
         await reader.open()
         async for chunk in reader.up_to_now():
