@@ -333,7 +333,7 @@ cdef class Scanner(ChunkScanner):
             detail = f"flags {head.flags:#04x} of a bundle: " + (
                 "bit 7 is not supported" if head.flags & EXTRA_FLAGS else f"unknown codec {head.flags & CODEC_MASK}"
             )
-            return self.reject(slot, p, size, next_sequence, Reason.MESSAGE, detail)
+            return self.reject(slot, p, size, head, next_sequence, Reason.MESSAGE, detail)
         # The decompressed size is not read here; the estimate is that of the largest recent bundle.
         expected = max(data_size, slot.head.largest) if head.flags & CODEC_MASK else data_size
         if chunk.full(min(head.count, expected), expected):
@@ -344,7 +344,7 @@ cdef class Scanner(ChunkScanner):
                 data = self.codecs.inflate(CODEC_SNAPPY_RAW, data, data_size, &data_size)
             except CorruptEntryError as exc:
                 self.codecs.shrink()
-                return self.reject(slot, p, size, next_sequence, exc.reason, exc.detail)
+                return self.reject(slot, p, size, head, next_sequence, exc.reason, exc.detail)
             self.watch.decompressed(began)
         place.wanted = slot.sequence
         place.highest = highest
@@ -364,13 +364,13 @@ cdef class Scanner(ChunkScanner):
                 raise MemoryError()
             if first:
                 return STOP_CHUNK_FULL
-            return self.reject(slot, p, size, next_sequence, Reason.TOO_LARGE, chunk.too_large())
+            return self.reject(slot, p, size, head, next_sequence, Reason.TOO_LARGE, chunk.too_large())
         if status:
             detail = (
                 f"message {r.wanted} of {head.count} at byte {r.fault_at} of {data_size} does not fit"
                 if r.wanted < head.count else f"{data_size - r.fault_at} bytes after its {head.count} messages"
             )
-            return self.reject(slot, p, size, next_sequence, Reason.MESSAGE, detail)
+            return self.reject(slot, p, size, head, next_sequence, Reason.MESSAGE, detail)
         self.bundles += 1
         self.took(slot.head.log, data_size, first, &slot.head.largest)
         self.advance(slot, next_sequence, chunk.columns.rows - first)
@@ -390,16 +390,18 @@ cdef class Scanner(ChunkScanner):
         return GO_ON
 
     cdef int reject(
-        self, Slot* slot, const uint8_t* p, int64_t size, int64_t next_sequence, reason, str detail
+        self, Slot* slot, const uint8_t* p, int64_t size, const BundleHead* head, int64_t next_sequence, reason,
+        str detail
     ) except -1:
         """Pass over a bundle that cannot be decoded, as its header allows: a dead letter, or a stop for the caller."""
+        cdef int64_t rows = min(head.count, next_sequence - max(head.first, slot.sequence))
         if not self.keeps_corrupt:
             return self.refuse(slot, reason, detail)
         before = Position(slot.sequence, 0)
         self.advance(slot, next_sequence, 0)
         self.open.add_dead_letter(DeadLetter(
             self.slots.logs[slot.head.log], Position(next_sequence, 0), f"{reason}: {detail}",
-            PyBytes_FromStringAndSize(<const char*>p, size), 0, damage=reason, start=before,
+            PyBytes_FromStringAndSize(<const char*>p, size), rows, damage=reason, start=before,
         ))
         return GO_ON
 

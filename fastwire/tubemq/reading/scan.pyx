@@ -460,7 +460,7 @@ cdef class Scanner(ChunkScanner):
         payload = PyBytes_FromStringAndSize(<const char*>message, size)
         position = Position(slot.base, slot.taken)
         self.open.add_dead_letter(
-            DeadLetter(log, position, f"{reason}: {detail}", payload, 0, damage=reason, start=start)
+            DeadLetter(log, position, f"{reason}: {detail}", payload, 1, damage=reason, start=start)
         )
         return 0
 

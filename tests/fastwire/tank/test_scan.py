@@ -296,12 +296,13 @@ def test_complete_bundles_are_decoded_while_the_answer_comes() -> None:
 
 
 def damaged(bundle: bytes, reason: Reason, *, base: int = 1, rows_after: int = 2) -> None:
-    """``bundle`` is a dead letter, and the one after it is read."""
+    """``bundle`` is a dead letter of as many messages as its header announces, and the one after it is read."""
     sound = encode_values([b"sound"] * 2, T)
     one = reading()
     rows = one.read(answer(chunk_of(bundle, sound), base=base))
     (letter,) = one.dead_letters
     assert (letter.damage, letter.payload, letter.start) == (reason, bundle, Position(1, 0))
+    assert letter.rows == read_head(bundle, 0, len(bundle), base).count
     assert [row["value"] for row in rows] == [b"sound"] * rows_after
     assert rows[0]["offset"] == letter.position.a
     assert one.corrupt == []

@@ -530,6 +530,7 @@ def test_a_damaged_message_is_a_dead_letter(broken: pb.TransferedMessage, damage
     assert bed.values() == [b"a", b"b"]
     (letter,) = bed.dead_letters
     assert (letter.damage, letter.start, letter.position) == (damage, Position(0, 1), Position(0, 2))
+    assert letter.rows == 1
     assert letter.payload == broken.SerializeToString()
     assert bed.scanner.damaged == 1
     assert bed.spans == [Span(LOG, Position(0, 0), Position(0, 3), 2)]
