@@ -78,6 +78,8 @@ def _made_columns(pipeline: "PipelineConfig") -> str:
     """Return the columns of decoded values or a transform, with their types, and those of the records beside them."""
     from ..sinks.registry import value_decoder
 
+    if pipeline.decode is not None and pipeline.decode.by_topic:
+        return "columns by the schema of each topic"
     decoder = value_decoder(pipeline)
     assert decoder is not None
     transform = pipeline.transform if pipeline.decode is None else pipeline.decode.transform

@@ -67,7 +67,8 @@ def datasets_at(path: str, config: Path | None) -> "list[tuple[str, Bucket | Non
 
 def _writes_to(written: object, place: object) -> bool:
     """Return True if a sink whose path is ``written`` writes to ``place``: a dataset of it, or the root of them."""
-    from ..config.topicplaces import TOPIC, place_pattern
+    from ..config.fields import TOPIC
+    from ..config.topicplaces import place_pattern
 
     text = str(written)
     if TOPIC not in text:

@@ -12,8 +12,8 @@ from fastwire.systems import grammar_named, row_of
 
 from .access import AuthConfig, TlsConfig
 from .connection import Tell
-from .fields import DATABASE_TYPES, DATASET_TYPES, TABLE_TYPES, FolderPath, RegistryUrl, Text, is_exposed
-from .partitioning import check_partitioning
+from .fields import DATABASE_TYPES, DATASET_TYPES, TABLE_TYPES, TOPIC, FolderPath, RegistryUrl, Text, is_exposed
+from .partitioning import Partitioning, check_partitioning
 from .problem import ConfigError, Problem
 from .rowwise import KEY, columns_in, read_transform
 from .secured import check_auth, check_tls
@@ -32,6 +32,7 @@ __all__ = [
     "KeysConfig",
     "RegistryConfig",
     "check_decode",
+    "check_schema",
     "check_transform",
     "chosen_columns",
     "decoded_columns",
@@ -82,7 +83,7 @@ class KeysConfig(Table):
     registry with a URL; json: one object. With registry = "pulsar" keys of KEY_VALUE schemas have the schema of their
     version."""
     definition: FolderPath = Field(alias="schema")
-    """File with the Avro schema of the keys: a record, or for avro any type, such as "long"."""
+    """File with the Avro schema of the keys: a record, or for avro any type, such as "long". It may have "{topic}"."""
 
 
 class DecodeConfig(Table):
@@ -94,7 +95,8 @@ class DecodeConfig(Table):
     definition: FolderPath = Field(alias="schema")
     """File with the schema of the columns: an Avro schema in JSON, whose top is a record. Without a registry it is also
     the schema of all values; for json it is the shape of the objects. For protobuf: a descriptor set of protoc.
-    "infer", for json: the columns come from the first records, and are kept with the dataset."""
+    "infer", for json: the columns come from the first records, and are kept with the dataset. With "{topic}", beside a
+    sink.path that has it: a file for each topic."""
     message: Text | None = None
     """Full name of the message type of protobuf, such as "shop.Order"; not needed if the schema has one alone."""
     registry: RegistryConfig | None = Field(default=None, json_schema_extra=_or_a_name)
@@ -121,9 +123,31 @@ class DecodeConfig(Table):
         return self.definition == Path(INFER)
 
     @property
+    def by_topic(self) -> bool:
+        """True if each topic has a schema file of its own."""
+        return TOPIC in str(self.definition) or (self.keys is not None and TOPIC in str(self.keys.definition))
+
+    def of_topic(self, name: str) -> "DecodeConfig":
+        """Return this with the schema files of the topic whose dataset has this name."""
+        changes: dict[str, Any] = {"definition": _of_topic(self.definition, name)}
+        if self.keys is not None:
+            changes["keys"] = self.keys.model_copy(update={"definition": _of_topic(self.keys.definition, name)})
+        return self.model_copy(update=changes)
+
+    def of_every_topic(self, system: str) -> "DecodeConfig":
+        """Return this without what depends on the schema of a topic, for all columns of records that one may need."""
+        own = columns_of_records(system)
+        wanted = own if self.transform is not None else [name for name in self.columns if name in own]
+        return self.model_copy(update={"columns": ("*", *wanted), "keys": None, "transform": None})
+
+    @property
     def by_brokers(self) -> bool:
         """True if the brokers have the schemas of the values."""
         return self.registry is not None and self.registry.system is not None
+
+
+def _of_topic(path: Path, name: str) -> Path:
+    return Path(str(path).replace(TOPIC, name))
 
 
 def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
@@ -143,14 +167,14 @@ def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
 def read_program(path: Path, form: str, message: str | None = None) -> "tuple[Step, ...]":
     """Compile the schema in a file, for values of the format ``form``; ``message`` is a type of Protobuf.
 
-    Columns that are inferred are unknown: the program has none.
+    Columns that are inferred, or of a topic that is not named, are unknown: the program has none.
 
     Raises ValueError with a message for the author of the configuration.
     """
     from fastwire.decode.avro.schema import compile_avro  # few configurations need them
     from fastwire.decode.json.schema import compile_json
 
-    if str(path) == INFER:
+    if str(path) == INFER or TOPIC in str(path):
         from fastwire.decode.json.growth import NO_COLUMNS
 
         return NO_COLUMNS
@@ -200,11 +224,16 @@ def _read_protobuf(path: Path, message: str) -> "tuple[Step, ...]":
     return compile_protobuf(message_of(path.read_bytes(), message))
 
 
+def columns_of_records(system: str) -> list[str]:
+    """Return the names that columns of records have beside those of decoded values."""
+    return [*(f"_{name}" for name in row_of(system).names if name != "value"), DELETED]
+
+
 def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str) -> tuple[str, ...]:
     """Return the columns of the files in their order. Raises ValueError for an unknown or repeated name."""
     top = program[0]
     fields = [step.name for step in program[top.first : top.first + top.children]]
-    own = [*(f"_{name}" for name in row_of(system).names if name != "value"), DELETED]
+    own = columns_of_records(system)
     columns: list[str] = []
     for name in wanted:
         if name != "*" and name not in fields and name not in own:
@@ -237,6 +266,8 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             _check_registry((*path, "registry"), registry, tell)
     elif isinstance(registry, Mapping | str) and system:
         _check_brokers((*path, "registry"), registry, system, tell)
+    if _by_topic(path, decode, sink, tell):
+        return
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
     key = None
     if isinstance(decode.get("keys"), Mapping):
@@ -272,6 +303,29 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             tell((*path, "transform"), str(exc))
             return
     _check_landing(path[:-1], (*path, landing), program, sink, tell)
+
+
+def _by_topic(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], tell: Tell) -> bool:
+    """Return True if the schema is that of a topic, which is looked at with the topic."""
+    of_keys = decode["keys"].get("schema") if isinstance(decode.get("keys"), Mapping) else None
+    found = False
+    for key, schema in ((("schema",), decode.get("schema")), (("keys", "schema"), of_keys)):
+        if isinstance(schema, str) and TOPIC in schema:
+            found = True
+            if TOPIC not in str(sink.get("path")):
+                tell((*path, *key), f'has "{TOPIC}", so sink.path must have it, too: a schema for each dataset')
+    return found
+
+
+def check_schema(decode: DecodeConfig, kind: str, by: Partitioning, system: str, tell: Tell) -> None:
+    """Check the schema files of a topic for its sink of this ``kind``, as ``check_decode`` those of all topics."""
+    keys = decode.model_dump(
+        mode="json", by_alias=True, include={"format", "definition", "message", "transform", "keys"}
+    )
+    given = {name: value for name, value in keys.items() if value is not None}
+    check_decode(
+        ("decode",), given | {"columns": list(decode.columns)}, {"type": kind, "partition_by": by}, system, tell
+    )
 
 
 def _uninferable(decode: Mapping[str, Any]) -> list[tuple[str, str]]:

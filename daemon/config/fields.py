@@ -22,6 +22,7 @@ __all__ = [
     "DATASET_TYPES",
     "PLAIN_TYPES",
     "TABLE_TYPES",
+    "TOPIC",
     "Column",
     "Count",
     "Duration",
@@ -60,6 +61,9 @@ __all__ = [
     "start_choices",
 ]
 
+
+TOPIC = "{topic}"
+"""Stands for the name of a topic's dataset: in ``path`` and ``table`` of a sink, in ``decode.schema``."""
 
 _INT32 = (1 << 31) - 1
 _INT64 = (1 << 63) - 1

@@ -12,6 +12,7 @@ from .database import DatabaseUrl
 from .decode import DecodeConfig
 from .fields import (
     TABLE_TYPES,
+    TOPIC,
     Column,
     Count,
     Duration,
@@ -157,7 +158,7 @@ class SinkConfig(Table):
     @property
     def by_topic(self) -> bool:
         """True if each topic has a dataset of its own."""
-        return self.path is not None and "{topic}" in str(self.path)
+        return self.path is not None and TOPIC in str(self.path)
 
     @property
     def table_format(self) -> str:

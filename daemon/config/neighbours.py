@@ -7,11 +7,12 @@ from itertools import combinations, permutations
 from fastwire.grammar import Grammar
 from fastwire.systems import grammar_named
 
+from .fields import TOPIC
 from .model import PipelineConfig
 from .source import SourceConfig, SubscribedSource, TopicChoice
 from .spark import SparkConfig
 from .text import KeyPath
-from .topicplaces import TOPIC, place_pattern
+from .topicplaces import place_pattern
 
 __all__ = ["conflicts", "one_cursor"]
 

@@ -3,25 +3,27 @@
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .connection import Tell
+from .decode import check_schema
+from .fields import TOPIC
 from .model import PipelineConfig
+from .partitioning import UNPARTITIONED
+from .problem import ConfigError, Problem
 from .store import parse_dataset_path
 from .text import KeyPath
 
 __all__ = [
-    "TOPIC",
     "check_topic_places",
+    "config_of_every_topic",
     "config_of_topic",
     "dataset_name",
     "dataset_names",
     "name_key",
     "place_pattern",
 ]
-
-TOPIC = "{topic}"
-"""Stands for the name of the dataset in ``path`` and ``table``."""
 
 MOST_BYTES = 120  # of a name; catalogs allow 128 or 255, and a path may have more around it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -65,14 +67,42 @@ def dataset_names(topics: Iterator[str] | list[str], names: Mapping[str, str]) -
 
 
 def config_of_topic(config: PipelineConfig, topic: str, cluster: str | None = None) -> PipelineConfig:
-    """Return the configuration of the pipeline that lands ``topic`` alone, of a ``cluster`` with this name."""
+    """Return the configuration of the pipeline that lands ``topic`` alone, of a ``cluster`` with this name.
+
+    Raises ConfigError if the schema file of the topic does not fit.
+    """
     sink = config.sink
     name = dataset_name(topic, sink.names)
     changes: dict[str, Any] = {"path": parse_dataset_path(str(sink.path).replace(TOPIC, name)), "names": {}}
     if sink.table is not None:
         changes["table"] = sink.table.replace(TOPIC, table_name(name))
     source = config.source if cluster is None else config.source.model_copy(update={"cluster": cluster})
-    return config.model_copy(update={"sink": sink.model_copy(update=changes), "source": source})
+    own = config.model_copy(update={"sink": sink.model_copy(update=changes), "source": source})
+    if config.decode is None or not config.decode.by_topic:
+        return own
+    decode = config.decode.of_topic(name)
+    problems: list[Problem] = []
+
+    def tell(path: KeyPath, message: str) -> None:
+        problems.append(Problem("", ".".join(map(str, path)), message))
+
+    check_schema(decode, sink.type, sink.partition_by, source.system, tell)
+    if problems:
+        raise ConfigError(problems)
+    return own.model_copy(update={"decode": decode})
+
+
+def config_of_every_topic(config: PipelineConfig) -> PipelineConfig:
+    """Return what is the same for all topics: the configuration of one without a schema file that is its own."""
+    decode, sink = config.decode, config.sink
+    if decode is None or not decode.by_topic:
+        return config
+    by = UNPARTITIONED if sink.partition_by.time else replace(sink.partition_by, columns=())
+    changes = {
+        "decode": decode.of_every_topic(config.source.system),
+        "sink": sink.model_copy(update={"partition_by": by}),
+    }
+    return config.model_copy(update=changes)
 
 
 def place_pattern(path: object) -> re.Pattern[str]:

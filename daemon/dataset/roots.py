@@ -9,8 +9,9 @@ from typing import NamedTuple
 from fastwire.coverage import Coverage
 
 from ..config import SinkConfig
+from ..config.fields import TOPIC
 from ..config.store import StoreUrl, parse_dataset_path
-from ..config.topicplaces import TOPIC, place_pattern
+from ..config.topicplaces import place_pattern
 from ..runtime.errors import DatasetDamagedError
 from .description import DESCRIPTION, Description, read_description
 from .log.chain import entries_behind

@@ -47,7 +47,7 @@ DECODER_BYTES = 64 << 20
 __all__ = [
     "CheckResult",
     "database_checks",
-    "datasets_of_topics",
+    "dataset_checks",
     "folder_checks",
     "promise",
     "refusals",
@@ -117,46 +117,21 @@ def static_checks(config: Config) -> list[CheckResult]:
         if pipeline.sink.connection is not None:
             results += _connection(name, pipeline.sink.connection)
         results += _short_folders(name, pipeline)
+        of_all = pipeline.decode is None or not pipeline.decode.by_topic
         if pipeline.sink.table_format:
-            results.append(_columns_of_table(name, pipeline))
+            results += [_columns_of_table(name, pipeline)] if of_all else []
             results.append(CheckResult(name, "upkeep", True, UPKEEP[pipeline.sink.table_format]))
-        elif pipeline.sink.is_dataset and (pipeline.decode is not None or pipeline.transform is not None):
+        elif pipeline.sink.is_dataset and of_all and pipeline.makes_columns:
             results += _columns(name, pipeline)
         if pipeline.sink.has_log and isinstance(pipeline.sink.path, Path):
-            results += _dataset(name, pipeline.sink.path, pipeline)
+            results += dataset_checks(name, pipeline.sink.path, pipeline)
         if pipeline.sink.is_database:
             results += _table_of_database(name, pipeline)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
         results += [CheckResult(f"spark.{name}", "tls", True, f"none: {why}") for why in of_job(job)]
         if isinstance(job.output.path, Path):
-            results += _dataset(f"spark.{name}", job.output.path, None)
-    return results
-
-
-def datasets_of_topics(name: str, pipeline: PipelineConfig, topics: Sequence[str]) -> list[CheckResult]:
-    """Report the dataset of each topic, and what is wrong with it. Reads the datasets that exist; writes nothing."""
-    from ...config.topicplaces import config_of_topic, dataset_names
-    from ...dataset.place import bucket_of
-
-    results = []
-    alike = dataset_names(list(topics), pipeline.sink.names)
-    for topic in topics:
-        own = config_of_topic(pipeline, topic)
-        place = f"{topic} lands in {own.sink.path}" + ("" if own.sink.table is None else f", table {own.sink.table}")
-        others = next((each for each in alike.values() if topic in each and len(each) > 1), [])
-        if others:
-            why = f"{' and '.join(others)} have one name for some stores and catalogs: set sink.names"
-            results.append(CheckResult(name, "dataset", False, f"{place}: {why}", True))
-            continue
-        try:
-            assert own.sink.path is not None, "it is that of a topic"
-            found = _dataset(name, own.sink.path, own, bucket_of(own.sink))
-        except ConfigError as exc:
-            found = [CheckResult(name, "dataset", False, "; ".join(map(str, exc.problems)), True)]
-        detail = "; ".join(each.detail for each in found) or "it is new"
-        ok, for_good = all(each.ok for each in found), any(each.configuration for each in found)
-        results.append(CheckResult(name, "dataset", ok, f"{place}: {detail}", for_good))
+            results += dataset_checks(f"spark.{name}", job.output.path, None)
     return results
 
 
@@ -191,12 +166,12 @@ def _dataset_in_store(name: str, url: StoreUrl, pipeline: PipelineConfig) -> lis
     from ...dataset.place import bucket_of
 
     try:
-        return _dataset(name, url, pipeline, bucket_of(pipeline.sink))
+        return dataset_checks(name, url, pipeline, bucket_of(pipeline.sink))
     except ConfigError as exc:
         return [CheckResult(name, "store", False, "; ".join(map(str, exc.problems)), True)]
 
 
-def _dataset(
+def dataset_checks(
     name: str, path: Path | StoreUrl, pipeline: PipelineConfig | None, medium: "Bucket | None" = None
 ) -> list[CheckResult]:
     """Check the existing dataset, as `run` would open it; return no result if there is none."""
@@ -412,7 +387,7 @@ def _store(
     if not result.ok:
         return [result]
     age_s = 0.0 if pipeline is None else pipeline.sink.roll.age
-    return [result, *_lifecycle(name, bucket, age_s), *_dataset(name, url, pipeline, bucket)]
+    return [result, *_lifecycle(name, bucket, age_s), *dataset_checks(name, url, pipeline, bucket)]
 
 
 def _lifecycle(name: str, bucket: "Bucket", age_s: float) -> list[CheckResult]:

@@ -20,6 +20,10 @@ def check(
             "the folders.",
         ),
     ] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="With --connect: of a dataset for each topic, tell all and not the first ones."),
+    ] = False,
 ) -> None:
     """Check a configuration and print the guarantee of each pipeline.
 
@@ -36,7 +40,8 @@ def check(
         from .connect import check_connections
 
         configure(level="error")
-        results += folder_checks(loaded) + database_checks(loaded) + spark_checks(loaded) + check_connections(loaded)
+        results += folder_checks(loaded) + database_checks(loaded) + spark_checks(loaded)
+        results += check_connections(loaded, every=every)
     for name, pipeline in loaded.pipelines.items():
         show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])
     for name, job in loaded.spark.items():

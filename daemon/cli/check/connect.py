@@ -11,8 +11,9 @@ from ...config.source import Reading, SourceConfig
 from ...dataset.proof.report import counted
 from ...pipeline.topicchoice import ledger_options
 from ...systems.registry import system_named
-from .checks import CheckResult, datasets_of_topics
+from .checks import CheckResult
 from .firstrecords import try_first_records
+from .topics import datasets_of_topics
 
 __all__ = ["check_connections"]
 
@@ -20,17 +21,18 @@ PATIENCE_S = 30.0
 MOST_TROUBLES = 10  # the number of failed partitions that are listed
 
 
-def check_connections(config: Config) -> list[CheckResult]:
+def check_connections(config: Config, *, every: bool = False) -> list[CheckResult]:
     """Return a result for the broker of each pipeline and job, and for each of its topics if the broker answers.
 
-    Where values are decoded or transformed, there is one for the first records of each topic.
+    Of a dataset for each topic these are totals and the first datasets, or ``every`` one. Where values are decoded or
+    transformed, there is one for the first records of each topic.
     """
-    return asyncio.run(_check_all(config))
+    return asyncio.run(_check_all(config, every=every))
 
 
-async def _check_all(config: Config) -> list[CheckResult]:
+async def _check_all(config: Config, *, every: bool) -> list[CheckResult]:
     found = await asyncio.gather(
-        *(_check(name, source, config.pipelines.get(name)) for name, source in config.sources.items())
+        *(_check(name, source, config.pipelines.get(name), every=every) for name, source in config.sources.items())
     )
     targets = await asyncio.gather(
         *(
@@ -79,7 +81,7 @@ def _starts(name: str, source: Reading, topics: Sequence[tuple[str, int]]) -> li
     ]
 
 
-async def _check(name: str, source: Reading, pipeline: PipelineConfig | None) -> list[CheckResult]:
+async def _check(name: str, source: Reading, pipeline: PipelineConfig | None, *, every: bool) -> list[CheckResult]:
     try:
         async with asyncio.timeout(PATIENCE_S):
             topics, troubles = await system_named(source.system).describe(source, source.chosen)
@@ -91,11 +93,12 @@ async def _check(name: str, source: Reading, pipeline: PipelineConfig | None) ->
     results = [CheckResult(name, "broker", True, f"{source.url} answers{accepted}")]
     if not topics:
         results.append(CheckResult(name, "topic", True, f"no topic matches {source.topics_pattern} yet"))
-    for topic, count in topics:
-        partitions = counted(count, "partition") if count else "not partitioned"
-        results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
     if pipeline is not None and pipeline.sink.by_topic:
-        results += await asyncio.to_thread(datasets_of_topics, name, pipeline, [topic for topic, _ in topics])
+        results += await asyncio.to_thread(datasets_of_topics, name, pipeline, topics, every=every)
+    else:
+        for topic, count in topics:
+            partitions = counted(count, "partition") if count else "not partitioned"
+            results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
     results += _starts(name, source, topics)
     if pipeline is not None and pipeline.makes_columns:
         results += await try_first_records(name, pipeline, [topic for topic, _ in topics])

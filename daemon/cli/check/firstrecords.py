@@ -56,25 +56,36 @@ def _give_up(why: str, seconds: float) -> None:
 async def try_first_records(name: str, pipeline: PipelineConfig, topics: Sequence[str]) -> list[CheckResult]:
     """Return a result for each of these topics: how many of their first records the decoder or query takes.
 
-    Moves no cursor. A topic fails if no record is taken, or if it or the schemas cannot be read.
+    Moves no cursor. A topic fails if no record is taken, or if it or the schemas cannot be read. Of a dataset for each
+    topic there is one result for all topics of which each record is taken.
     """
     step, done = ("transform", "transformed") if pipeline.decode is None else ("decode", "decoded")
-    results = []
+    results, sound = [], 0
     for topic in islice(topics, MOST_TOPICS):
         try:
             async with asyncio.timeout(PATIENCE_S):
-                results.append(CheckResult(name, step, *_said(topic, await _tried(pipeline, topic), done)))
+                trial = await _tried(pipeline, topic)
+            if pipeline.sink.by_topic and not trial.dead_letters:
+                sound += 1
+            else:
+                results.append(CheckResult(name, step, *_said(topic, trial, done)))
         except FastwireError as exc:
             results.append(CheckResult(name, step, False, f"{topic}: {exc}"))
         except TimeoutError:
             detail = f"{topic}: its first records have not come within {PATIENCE_S:.0f} s"
             results.append(CheckResult(name, step, False, detail))
+    if pipeline.sink.by_topic:
+        tried = f"all first records of {sound:,} of the {len(results) + sound:,} topics that were tried can be {done}"
+        results.insert(0, CheckResult(name, step, True, tried))
     return results
 
 
 async def _tried(pipeline: PipelineConfig, topic: str) -> _Trial:
+    from ...config.topicplaces import config_of_topic
     from ...sinks.registry import value_decoder
 
+    if pipeline.sink.by_topic:
+        pipeline = config_of_topic(pipeline, topic)
     source = pipeline.source
     keeping: dict[str, object] = {"source": source.model_copy(update={"on_corrupt": "dead_letter"})}
     if pipeline.decode is not None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fastwire.coverage import Coverage
 
 from ...config import PipelineConfig
-from ...config.topicplaces import config_of_topic, dataset_name, name_key
+from ...config.topicplaces import config_of_every_topic, config_of_topic, dataset_name, name_key
 from ...dataset.roots import standings
 from ...runtime.errors import DatasetMismatchError
 from ...sinks.base import LoggedSink, Sink
@@ -37,7 +37,7 @@ class Places:
         self._names: dict[str, str] = {}
         self._alike: dict[str, set[str]] = {}  # topics of this run by the key of the name
         self._owners: dict[str, str] = {}  # topics by the key of the name, of datasets that exist
-        sample = self.make_sink("topic")
+        sample = sink_of(config_of_every_topic(config))
         assert isinstance(sample, LoggedSink), "only datasets are by topic"
         self.needed_columns = sample.needed_columns
         """The columns that chunks must have."""

@@ -201,7 +201,7 @@ def test_check_looks_at_certificates(run: Run, good: Path, tmp_path: Path) -> No
 def test_check_connect_asks_brokers_and_folders(
     run: Run, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check_connections(config: Any) -> list[CheckResult]:
+    def check_connections(config: Any, *, every: bool) -> list[CheckResult]:
         return [
             CheckResult("orders", "broker", True, "pulsar://127.0.0.1:6650 answers"),
             CheckResult("look", "broker", False, "127.0.0.1:6651 refuses connections"),
@@ -215,14 +215,14 @@ def test_check_connect_asks_brokers_and_folders(
     assert "  broker   FAILED: 127.0.0.1:6651 refuses connections\n" in out
     assert out.endswith("\n1 of 7 checks failed\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["good.toml", "token"]
-    monkeypatch.setattr(connect, "check_connections", lambda config: [])
+    monkeypatch.setattr(connect, "check_connections", lambda config, **options: [])
     assert run("check", good, "--connect")[1].endswith("\nall checks passed\n")
 
 
 def test_check_connect_finds_a_folder_that_cannot_hold_a_dataset(
     run: Run, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "check_connections", lambda config: [])
+    monkeypatch.setattr(connect, "check_connections", lambda config, **options: [])
     good.write_text(good.read_text().replace(f'"{tmp_path}/data"', '"/proc/data"'))
     code, out, _ = run("check", good, "--connect")
     assert code == 1

@@ -91,19 +91,62 @@ async def test_a_damaged_dataset_holds_up_no_other(tmp_path: Path, run: Run) -> 
     assert code == 1 and "0 dead letters" in text and bad in err
 
 
+def checked(run: Run, scene: FanOutScene, config: Path, *options: str) -> "asyncio.Future[tuple[int, str, str]]":
+    """Run ``check --connect`` on the topics of the scene."""
+    text = scene.text(group="g").replace('subscription = "landing"\n', "")
+    config.write_text(text if not config.exists() else config.read_text() + text)
+    return asyncio.ensure_future(asyncio.to_thread(run, "check", "--connect", *options, str(config)))
+
+
 async def test_check_names_the_dataset_of_each_topic(tmp_path: Path, run: Run) -> None:
-    with serving("kafka", tmp_path) as scene:
+    with serving("kafka", tmp_path / "lake") as scene:
         await landed(scene)
         scene.create("shop_orders", "new")
-        config = tmp_path / "c.toml"
-        config.write_text(
-            f'[pipelines.p.source]\nurl = "{scene.broker.url}"\ntopics_pattern = ".*"\n'
-            'group = "g"\nstart = "earliest"\n'
-            f'[pipelines.p.sink]\ntype = "parquet"\npath = "{tmp_path}/{{topic}}"\n'
-        )
-        code, text, _ = await asyncio.to_thread(run, "check", "--connect", str(config))
+        code, text, _ = await checked(run, scene, tmp_path / "c.toml")
+    root = scene.root
     assert code == 78
-    assert f"audit lands in {tmp_path}/audit: {tmp_path}/audit is continued" in text
-    assert f"new lands in {tmp_path}/new: it is new" in text
-    assert "shop.orders and shop_orders have one name" in text
-    assert not (tmp_path / "new").exists()
+    told = [line.removeprefix("  ") for line in text.splitlines() if line.startswith("  dataset")]
+    why = "shop.orders and shop_orders have one name for some stores and catalogs: set sink.names"
+    assert told[0] == "datasets 5 topics with 10 partitions: 3 can land, 2 cannot"
+    assert told[1:3] == [
+        f"dataset  FAILED: {name} lands in {root}/{name}: {why}" for name in ("shop.orders", "shop_orders")
+    ]
+    assert told[3].startswith(f"dataset  audit lands in {root}/audit: {root}/audit is continued; it was created ")
+    assert told[4] == (
+        f"dataset  new lands in {root}/new: it is new; columns "
+        "key, value, topic, partition, offset, timestamp, timestampType, headers"
+    )
+    assert not (root / "new").exists()
+    assert "  topic " not in text
+
+
+async def test_check_tells_of_many_topics_the_first_and_the_sick(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "schemas").mkdir()
+    names = [f"t{number:02}" for number in range(50)]
+    fields = [{"name": f"f{number}", "type": "long"} for number in range(12)]
+    for name in names[2:]:
+        (tmp_path / "schemas" / f"{name}.avsc").write_text(
+            json.dumps({"type": "record", "name": "r", "fields": fields})
+        )
+    config = tmp_path / "c.toml"
+    decode = f'[pipelines.p.decode]\nformat = "json"\nschema = "{tmp_path}/schemas/{{topic}}.avsc"\n'
+    with serving("kafka", tmp_path / "lake") as scene:
+        scene.create(*names, partitions=1)
+        scene.broker.produce("t02", [b"[]"])
+        config.write_text(decode)
+        code, text, _ = await checked(run, scene, config)
+        config.write_text(decode)
+        _, whole, _ = await checked(run, scene, config, "--all")
+    assert code == 78
+    told = [line for line in text.splitlines() if line.startswith("  dataset")]
+    assert told[0] == "  datasets 50 topics with 50 partitions: 48 can land, 2 cannot"
+    missing = "decode.schema: cannot read {}/schemas/{}.avsc: No such file or directory"
+    assert told[1:3] == [f"  dataset  FAILED: {name}: {missing.format(tmp_path, name)}" for name in names[:2]]
+    longs = ", ".join(f"f{number} int64 not null" for number in range(8))
+    assert told[3] == f"  dataset  t02 lands in {scene.root}/t02: it is new; columns {longs}, 4 more"
+    assert len(told) == 1 + 2 + 20 + 1
+    assert told[-1] == "  dataset  and 28 more: --all tells them"
+    decoded = [line for line in text.splitlines() if line.startswith("  decode")]
+    assert decoded[0] == "  decode   all first records of 17 of the 20 topics that were tried can be decoded"
+    assert decoded[-1].startswith("  decode   FAILED: t02: 0 of its first 1 records can be decoded; ")
+    assert sum(line.startswith("  dataset ") for line in whole.splitlines()) == 50

@@ -121,3 +121,35 @@ def test_places_of_all_datasets() -> None:
     found = pattern.fullmatch("/lake/raw-shop.orders/v1")
     assert found is not None and found[1] == "shop.orders"
     assert pattern.fullmatch("/lake/raw-a/b/v1") is None
+
+
+def decoding(decode: str, path: str = "/lake/{topic}") -> PipelineConfig:
+    sink = f'type = "parquet"\npath = "{path}"\nnames = {{ "shop.orders" = "orders" }}\n'
+    sink = sink if "{topic}" in path else f'type = "parquet"\npath = "{path}"\n'
+    return configured(f'{sink}[pipelines.p.decode]\nformat = "avro"\n{decode}')
+
+
+def test_schema_files_by_topic(tmp_path: Path) -> None:
+    text = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
+    (tmp_path / "orders.avsc").write_text(text)
+    keys = f'keys = {{ format = "avro", schema = "{tmp_path}/{{topic}}.avsc" }}\n'
+    config = decoding(f'schema = "{tmp_path}/{{topic}}.avsc"\ncolumns = ["id", "_key"]\n{keys}')
+    own = config_of_topic(config, "shop.orders")
+    assert own.decode is not None and own.decode.keys is not None
+    assert own.decode.definition == own.decode.keys.definition == tmp_path / "orders.avsc"
+    with pytest.raises(ConfigError) as failed:
+        config_of_topic(config, "users")
+    assert [problem.key for problem in failed.value.problems] == ["decode.keys.schema", "decode.schema"]
+    config = decoding(f'schema = "{tmp_path}/{{topic}}.avsc"\ncolumns = ["id", "name"]\n')
+    with pytest.raises(ConfigError, match=r'decode\.columns: "name" is neither a field'):
+        config_of_topic(config, "shop.orders")
+
+
+def test_a_schema_by_topic_needs_a_dataset_by_topic() -> None:
+    keys = 'keys = { format = "avro", schema = "/s/{topic}.avsc" }\n'
+    with pytest.raises(ConfigError) as failed:
+        decoding(f'schema = "/s/{{topic}}.avsc"\ncolumns = ["*", "_key"]\n{keys}', "/lake")
+    assert [(problem.key, "so sink.path must have it" in problem.message) for problem in failed.value.problems] == [
+        ("pipelines.p.decode.schema", True),
+        ("pipelines.p.decode.keys.schema", True),
+    ]

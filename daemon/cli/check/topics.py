@@ -1,0 +1,70 @@
+"""The datasets of a pipeline with one for each topic: totals, those with problems, and the first of the others."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+from ...config import ConfigError, PipelineConfig
+from ...config.topicplaces import config_of_topic, dataset_names
+from ...dataset.place import bucket_of
+from ...dataset.proof.report import counted
+from ...sinks.registry import dataset_options
+from .checks import CheckResult, dataset_checks
+
+__all__ = ["MOST_SHOWN", "datasets_of_topics"]
+
+MOST_SHOWN = 20
+"""Topics with problems, and others, that are told of those of a pipeline."""
+MOST_COLUMNS = 8
+_AT_ONCE = 16  # datasets that are looked at in one time: most of it is waiting
+
+
+def datasets_of_topics(
+    name: str, pipeline: PipelineConfig, topics: Sequence[tuple[str, int]], *, every: bool = False
+) -> list[CheckResult]:
+    """Report the dataset of topics with its columns, and what is wrong with it: the first, or with ``every`` all.
+
+    ``topics`` have their numbers of partitions. Reads the datasets that exist; writes nothing.
+    """
+    alike = dataset_names([topic for topic, _ in topics], pipeline.sink.names)
+    rivals = {topic: its for its in alike.values() if len(its) > 1 for topic in its}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda each: _look(name, pipeline, each[0], rivals.get(each[0])), topics))
+    sick, sound = [each for each in found if not each.ok], [each for each in found if each.ok]
+    partitions = counted(sum(count or 1 for _, count in topics), "partition")
+    total = f"{counted(len(topics), 'topic')} with {partitions}: {len(sound):,} can land, {len(sick):,} cannot"
+    most = None if every else MOST_SHOWN
+    results = [CheckResult(name, "datasets", True, total), *islice(sick, most)]
+    if most and len(sick) > most:
+        results.append(CheckResult(name, "dataset", False, f"and {len(sick) - most:,} more: --all tells them"))
+    results += islice(sound, most)
+    if most and len(sound) > most:
+        results.append(CheckResult(name, "dataset", True, f"and {len(sound) - most:,} more: --all tells them"))
+    return results
+
+
+def _look(name: str, pipeline: PipelineConfig, topic: str, rivals: Sequence[str] | None) -> CheckResult:
+    """Report the dataset of one topic."""
+    said = topic
+    try:
+        own = config_of_topic(pipeline, topic)
+        said = f"{topic} lands in {own.sink.path}" + ("" if own.sink.table is None else f", table {own.sink.table}")
+        if rivals:
+            why = f"{' and '.join(rivals)} have one name for some stores and catalogs: set sink.names"
+            return CheckResult(name, "dataset", False, f"{said}: {why}", True)
+        options = dataset_options(own)
+        assert own.sink.path is not None, "it is that of a topic"
+        found = dataset_checks(name, own.sink.path, own, bucket_of(own.sink))
+    except ConfigError as exc:
+        return CheckResult(name, "dataset", False, f"{said}: {'; '.join(map(str, exc.problems))}", True)
+    detail = "; ".join(each.detail for each in found) or "it is new"
+    if not all(each.ok for each in found):
+        for_good = any(each.configuration for each in found)
+        return CheckResult(name, "dataset", False, f"{said}: {detail}", for_good)
+    types = {column.name: f"{column}" for column in options.types}
+    columns = [types.get(column, column) for column in options.columns]
+    if own.decode is not None and own.decode.inferred and not types:
+        columns.insert(0, "the fields of its first records")
+    if len(columns) > MOST_COLUMNS:
+        columns[MOST_COLUMNS:] = [f"{len(columns) - MOST_COLUMNS:,} more"]
+    return CheckResult(name, "dataset", True, f"{said}: {detail}; columns {', '.join(columns)}")

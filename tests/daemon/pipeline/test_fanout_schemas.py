@@ -1,0 +1,89 @@
+"""A schema file for each topic of a pipeline with a dataset for each topic."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fastwire_daemon.config import PipelineConfig, parse_config
+from fastwire_daemon.pipeline.fanout import landing
+from tests.support.fanout_scene import FanOutScene, serving, until
+
+FIELDS = {"shop.orders": {"id": "long", "country": "string"}, "shop.users": {"id": "long", "name": "string"}}
+VALUES: dict[str, dict[str, Any]] = {"shop.orders": {"id": 1, "country": "at"}, "shop.users": {"id": 2, "name": "Ada"}}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[FanOutScene]:
+    (tmp_path / "schemas").mkdir()
+    with serving("kafka", tmp_path / "lake") as scene:
+        for topic, value in VALUES.items():
+            scene.create(topic)
+            scene.broker.produce(topic, [json.dumps(value).encode()] * 3)
+        yield scene
+
+
+def write_schema(scene: FanOutScene, topic: str, kind: str = "record") -> None:
+    fields = [{"name": name, "type": of} for name, of in FIELDS[topic].items()]
+    text = json.dumps({"type": kind, "name": "r", "fields": fields})
+    (scene.root.parent / "schemas" / f"{topic}.avsc").write_text(text)
+
+
+def config(scene: FanOutScene, more: str = "", *topics: str, **sink: Any) -> PipelineConfig:
+    decode = f'[pipelines.p.decode]\nformat = "json"\nschema = "{scene.root.parent}/schemas/{{topic}}.avsc"\n{more}\n'
+    return parse_config(decode + scene.text(*topics, sink=sink)).pipelines["p"]
+
+
+def rows(scene: FanOutScene, topic: str) -> list[pa.Table]:
+    return [pq.read_table(file, partitioning=None) for file in (scene.root / topic).rglob("*.parquet")]
+
+
+async def test_each_topic_has_its_own_columns(scene: FanOutScene) -> None:
+    for topic in FIELDS:
+        write_schema(scene, topic)
+    await scene.land(config(scene, 'columns = ["*", "_offset"]'))
+    for topic, value in VALUES.items():
+        (table,) = rows(scene, topic)
+        assert table.column_names == [*value, "_offset"]
+        assert table.drop_columns("_offset").to_pylist() == [value] * 3
+
+
+async def test_a_transform_over_the_columns_of_a_topic(scene: FanOutScene) -> None:
+    write_schema(scene, "shop.users")
+    transform = 'transform = "SELECT name, _offset + id AS place FROM batch"'
+    await scene.land(config(scene, transform, "shop.users"))
+    (table,) = rows(scene, "shop.users")
+    assert table.to_pylist() == [{"name": "Ada", "place": 2 + number} for number in range(3)]
+
+
+async def test_a_topic_without_a_schema_waits_for_it_alone(scene: FanOutScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing, "FIRST_S", 0.01)
+    monkeypatch.setattr(landing, "MOST_S", 0.05)
+    write_schema(scene, "shop.users")
+    write_schema(scene, "shop.orders", "fixed")
+    wanted = config(scene, partition_by={"column": "id"})
+    async with scene.running(wanted) as fanout:
+        await until(lambda: rows(scene, "shop.users"), fanout.status)
+        told = fanout.status()["datasets"]["shop.orders"]
+        assert (told["state"], "shop.orders.avsc" in told["error"]) == ("stopped", True)
+        (scene.root.parent / "schemas" / "shop.orders.avsc").unlink()
+        await until(lambda: "cannot read" in fanout.status()["stopped_datasets"]["shop.orders"], fanout.status)
+        assert not (scene.root / "shop.orders").exists()
+        write_schema(scene, "shop.orders")
+        await until(lambda: rows(scene, "shop.orders"), fanout.status)
+        assert fanout.impairments == []
+    (table,) = rows(scene, "shop.orders")
+    assert table.to_pylist() == [{"country": "at"}] * 3
+
+
+async def test_a_schema_that_lacks_the_column_of_a_folder_stops_its_topic(scene: FanOutScene) -> None:
+    for topic in FIELDS:
+        write_schema(scene, topic)
+    async with scene.running(config(scene, partition_by={"column": "country"})) as fanout:
+        await until(lambda: rows(scene, "shop.orders"), fanout.status)
+        why = fanout.status()["stopped_datasets"]["shop.users"]
+        assert why == 'sink.partition_by: there is no field "country" in the schema'
