@@ -120,13 +120,19 @@ def _forget_rounds(checkpoint: Path, number: int) -> None:
 def drop_unplanned_state(checkpoint: Path) -> None:
     """Delete states of batches that the checkpoint does not have: those of a lost future, or of a batch 0 never begun.
 
-    Spark refuses to begin where it finds any, and would load those of batches that are planned otherwise now.
+    Spark refuses to begin where it finds any, or an unfinished file of its logs, and would load states of batches that
+    are planned otherwise now.
     """
     folder = checkpoint / "state"
     files = [path for path in folder.glob("*/*/**/*") if path.is_file()]
     newest = newest_batch(checkpoint)  # after the files: a state is written behind the offsets of its batch
     if newest is None:
         shutil.rmtree(folder, ignore_errors=True)
+        for log in (_OFFSETS, "commits"):
+            left = list((checkpoint / log).glob("*"))
+            if all(path.name.startswith(".") for path in left):
+                for path in left:
+                    path.unlink(missing_ok=True)
         return
     for path in files:
         # Batch n makes version n + 1.

@@ -101,6 +101,31 @@ def test_states_of_batches_that_are_not_planned_go(tmp_path: Path, newest: int |
 
 
 @pytest.mark.parametrize(
+    ("there", "left"),
+    [
+        (["offsets/.0.5f.tmp"], set()),  # killed while it was written: Spark begins where nothing is
+        (["offsets/.0.5f.tmp", "offsets/..0.5f.tmp.crc", "offsets/.0.crc", "commits/.0.77.tmp"], set()),
+        (
+            ["offsets/0", "offsets/.0.crc", "offsets/.1.5f.tmp"],
+            {"offsets/0", "offsets/.0.crc", "offsets/.1.5f.tmp"},
+        ),
+        (
+            ["offsets/.0.5f.tmp", "commits/0", "commits/.0.crc"],
+            {"commits/0", "commits/.0.crc"},
+        ),  # no new job
+    ],
+)
+def test_what_a_first_batch_has_left_that_was_never_planned_goes(
+    tmp_path: Path, there: list[str], left: set[str]
+) -> None:
+    for name in there:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    drop_unplanned_state(tmp_path)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == left
+
+
+@pytest.mark.parametrize(
     ("cut", "left"),
     [
         ({}, {"offsets/0", "offsets/1", "commits/0", "commits/1", "sources/0/0", "sources/0/1"}),
