@@ -138,9 +138,13 @@ def guarded_pulsar(_guarded_session: PulsarBroker) -> PulsarBroker:
 
 
 def alive(broker: B) -> B:
-    """For fixtures: ``broker``, started again if a test has left it dead."""
+    """For fixtures: ``broker``, started again without its data if a test has left it dead.
+
+    One that was killed while it started has locks in its metadata that its successor would revalidate without end.
+    """
     if broker.process is None or broker.process.poll() is not None:
         broker.stop()
+        broker.remove_data()
         broker.start()
     return broker
 
