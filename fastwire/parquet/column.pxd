@@ -29,12 +29,14 @@ cdef class PageWriter:
     cdef int64_t data_at
     cdef int64_t raw
     cdef int64_t packed
-    cdef int64_t data_pages
+    cdef object pages            # their index
+    cdef int64_t rows            # that begin in the page at hand
     cdef dict encodings
 
-    cdef bytes chunk(self, Node node, list parts, str role, bint stats)
+    cdef tuple chunk(self, Node node, list parts, str role, bint stats)
     cdef int put(self, bytes data) except -1
-    cdef int end_page(self, int64_t values, int encoding, bint dictionary) except -1
+    cdef int end_page(self, int64_t entries, int64_t values, int encoding, Ends ends) except -1
+    cdef int put_page(self, int kind, int64_t values, int encoding) except -1
     cdef int begin_page(self, Node node, list pieces) except -1
     cdef int plain_pages(self, Node node, list parts, bint deltas, Ends ends) except -1
     cdef bint words_page(self, Node node, list parts, bint expected, Ends ends) except -1

@@ -35,6 +35,7 @@ from functools import partial
 
 from fastwire.parquet.codec import CODECS, compressor
 from fastwire.parquet.errors import UnwritableError
+from fastwire.parquet.pageindex import PageIndex
 from fastwire.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, binary, integer, many, struct
 
 cdef enum:
@@ -85,8 +86,8 @@ cdef class PageWriter:
         self.position += len(data)
         return 0
 
-    cdef bytes chunk(self, Node node, list parts, str role, bint stats):
-        """Write the pages of a leaf; return the encoded ColumnChunk.
+    cdef tuple chunk(self, Node node, list parts, str role, bint stats):
+        """Write the pages of a leaf; return where they begin, the encoded ColumnMetaData, and their index.
 
         Raises UnwritableError, and what ``write`` raises.
         """
@@ -99,7 +100,7 @@ cdef class PageWriter:
         self.began = self.data_at = self.position
         self.dictionary_at = -1
         self.raw = self.packed = 0
-        self.data_pages = 0
+        self.pages = PageIndex()
         self.encodings = {}
         for part in parts:
             count += part.count
@@ -108,7 +109,7 @@ cdef class PageWriter:
         wanted = expected or (role == "plain" and node.read == READ_BINARY)
         if count == nulls:
             self.begin_page(node, [(part, 0, part.count) for part in parts])
-            self.end_page(count, PLAIN, False)
+            self.end_page(count, 0, PLAIN, None)
         elif not wanted or not self.words_page(node, parts, expected, ends):
             # What was to be a dictionary and repeats too little may still grow by small steps.
             self.plain_pages(node, parts, number and (role == "counter" or role == "constant"), ends)
@@ -116,7 +117,7 @@ cdef class PageWriter:
             self.page = Buffer()
         if self.plain.capacity > KEPT:
             bytes_drop(&self.plain)
-        return self.metadata(node, count, nulls, ends)
+        return self.began, self.metadata(node, count, nulls, ends), self.pages
 
     def metadata(self, Node node, int64_t count, int64_t nulls, Ends ends):
         used = sorted({RLE, *(encoding for _, encoding in self.encodings)})
@@ -138,28 +139,30 @@ cdef class PageWriter:
             struct((1, I32, integer(kind)), (2, I32, integer(encoding)), (3, I32, integer(pages)))
             for (kind, encoding), pages in self.encodings.items()
         ])))
-        return struct((2, I64, integer(self.began)), (3, STRUCT, struct(*fields)))
+        return struct(*fields)
 
     # --- pages
 
-    cdef int end_page(self, int64_t values, int encoding, bint dictionary) except -1:
-        """Compress and write the page that was laid out."""
+    cdef int end_page(self, int64_t entries, int64_t values, int encoding, Ends ends) except -1:
+        """Compress and write the data page that was laid out; ``ends`` are those of its ``values``."""
+        if not len(self.pages):
+            self.data_at = self.position
+        cdef int64_t at = self.position
+        self.put_page(DATA_PAGE, entries, encoding)
+        self.pages.add(at, self.position - at, self.rows, values, entries - values, ends)
+        return 0
+
+    cdef int put_page(self, int kind, int64_t values, int encoding) except -1:
         cdef int64_t size = self.page.bytes.size
         if size > LARGEST_PAGE:
             raise UnwritableError(f"a record needs {size} bytes in one column, more than a page of Parquet can have")
         cdef bytes packed = self.compress(self.page)
-        cdef bytes header = page_header(dictionary, size, len(packed), values, encoding)
-        if dictionary:
-            self.dictionary_at = self.position
-        elif not self.data_pages:
-            self.data_at = self.position
-        self.data_pages += not dictionary
+        cdef bytes header = page_header(kind == DICTIONARY_PAGE, size, len(packed), values, encoding)
         self.put(header)
         self.put(packed)
         self.raw += size + len(header)
         self.packed += len(packed) + len(header)
-        key = DICTIONARY_PAGE if dictionary else DATA_PAGE, encoding
-        self.encodings[key] = self.encodings.get(key, 0) + 1
+        self.encodings[kind, encoding] = self.encodings.get((kind, encoding), 0) + 1
         return 0
 
     cdef int begin_page(self, Node node, list pieces) except -1:
@@ -170,10 +173,12 @@ cdef class PageWriter:
         cdef int failed = 0
         cdef bint repeated = node.repetition > 0
         b.size = 0
+        self.rows = 0
         if self.page.views:
             raise BufferError("the page is still read")
-        for _, first, end in pieces:
+        for part, first, end in pieces:
             count += end - first
+            self.rows += end - first if part.repetitions is NULL else records(part.repetitions, first, end)
         if repeated:
             failed = self.put_levels(pieces, count, True, bit_length(node.repetition))
         if failed or node.definition == 0:
@@ -277,6 +282,7 @@ cdef class PageWriter:
         cdef Bytes* page = &self.page.bytes
         # Values are copied straight into the page, but where they are computed or looked at: these lie aligned.
         cdef bint straight = ends is None and not deltas and (node.read == READ_BINARY or node.read == READ_LARGE)
+        cdef Ends own = None
         cdef int failed = 0
         self.begin_page(node, pieces)
         self.plain.size = 0
@@ -294,7 +300,9 @@ cdef class PageWriter:
                 put_values(&self.plain, node, &picked)
                 straight = False
         if ends is not None:
-            ends.take(self.plain.data, self.plain.size, values)
+            own = Ends(node)
+            own.take(self.plain.data, self.plain.size, values)
+            ends.join(own)
         if deltas:
             with nogil:
                 if node.physical == INT32:
@@ -308,7 +316,7 @@ cdef class PageWriter:
                 page.size += self.plain.size
         if failed:
             raise MemoryError()
-        self.end_page(entries, DELTA_BINARY_PACKED if deltas else PLAIN, False)
+        self.end_page(entries, values, DELTA_BINARY_PACKED if deltas else PLAIN, own)
         return 0
 
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1:
@@ -356,11 +364,20 @@ cdef class PageWriter:
             return False
         page.size = 0
         dictionary.put_words(page, ends)
-        self.end_page(dictionary.words.count, PLAIN, True)
+        self.dictionary_at = self.position
+        self.put_page(DICTIONARY_PAGE, dictionary.words.count, PLAIN)
         self.begin_page(node, [(part, 0, part.count) for part in parts])
         dictionary.put_numbers(page)
-        self.end_page(entries, RLE_DICTIONARY, False)
+        self.end_page(entries, dictionary.taken, RLE_DICTIONARY, ends)
         return True
+
+
+cdef int64_t records(const uint8_t* repetitions, int64_t first, int64_t end) noexcept nogil:
+    """Return the number of records that begin among the entries from ``first`` to ``end``."""
+    cdef int64_t count = 0
+    for i in range(first, end):
+        count += repetitions[i] == 0
+    return count
 
 
 cdef bytes page_header(bint dictionary, int64_t size, int64_t packed, int64_t values, int encoding):

@@ -5,7 +5,7 @@ from fastwire.parquet.schema cimport Node
 
 
 cdef class Ends:
-    """The least and the greatest value of a column chunk."""
+    """The least and the greatest value of a column chunk or of a page."""
 
     cdef Node node
     cdef bint known
@@ -17,6 +17,8 @@ cdef class Ends:
     cdef Bytes last
 
     cdef int take(self, const uint8_t* data, int64_t size, int64_t count) except -1
+    cdef int join(self, Ends other) except -1
+    cpdef tuple bounds(self)
     cdef list fields(self)
     cdef void integers(self, int64_t low, int64_t high) noexcept
     cdef void reals(self, const uint8_t* data, int64_t count, bint wide) noexcept

@@ -1,4 +1,4 @@
-"""Statistics of column chunks, from the encoded values (parquet.thrift, Statistics and ColumnOrder)."""
+"""Statistics of column chunks and pages, from the encoded values (parquet.thrift, Statistics and ColumnOrder)."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -145,10 +145,29 @@ cdef class Ends:
         found = memcmp(data, other.data, <size_t>min(size, other.size))
         return found if found else (size > other.size) - (size < other.size)
 
-    cdef list fields(self):
-        """Return the encoded fields of parquet.thrift's Statistics, the count of nulls left aside."""
+    cdef int join(self, Ends other) except -1:
+        """Take the values that ``other`` has taken."""
+        if not other.known:
+            return 0
+        if self.node.physical in (INT32, INT64, BOOLEAN):
+            self.integers(other.low, other.high)
+        elif self.node.physical in (FLOAT, DOUBLE):
+            self.least = min(self.least, other.least) if self.known else other.least
+            self.greatest = max(self.greatest, other.greatest) if self.known else other.greatest
+        else:
+            if not self.known or self.compare(other.first.data, other.first.size, &self.first) < 0:
+                if keep(&self.first, other.first.data, other.first.size):
+                    raise MemoryError()
+            if not self.known or self.compare(other.last.data, other.last.size, &self.last) > 0:
+                if keep(&self.last, other.last.data, other.last.size):
+                    raise MemoryError()
+        self.known = True
+        return 0
+
+    cpdef tuple bounds(self):
+        """Return the encoded bounds: (low, low is a value, high or None, high is a value); None without an order."""
         if not self.known:
-            return []
+            return None
         low_exact = high_exact = True
         if self.node.physical == INT32:
             code = "<I" if self.node.order == ORDER_UNSIGNED else "<i"
@@ -171,6 +190,14 @@ cdef class Ends:
             if self.node.order != ORDER_DECIMAL:
                 low, low_exact = shortened(low, self.node.text), len(low) <= LONGEST
                 high, high_exact = greater(high, self.node.text), len(high) <= LONGEST
+        return low, low_exact, high, high_exact
+
+    cdef list fields(self):
+        """Return the encoded fields of parquet.thrift's Statistics, the count of nulls left aside."""
+        bounds = self.bounds()
+        if bounds is None:
+            return []
+        low, low_exact, high, high_exact = bounds
         fields = []
         if high is not None:
             fields.append((5, BINARY, binary(high)))

@@ -105,24 +105,19 @@ cdef class ParquetWriter:
                     each[k] = None
         self.pages.rest()
         self.rows += rows
-        self.groups.append(
-            struct(
-                (1, LIST, many(STRUCT, chunks)), (2, I64, integer(raw)), (3, I64, integer(rows)),
-                (5, I64, integer(began)), (6, I64, integer(self.pages.position - began)),
-                *([(7, I16, integer(len(self.groups)))] if len(self.groups) < 1 << 15 else []),
-            )
-        )
+        self.groups.append((chunks, raw, rows, began, self.pages.position - began))
 
     def close(self):
         """Write the footer. No call follows."""
         cdef Node node
+        groups = self.indexed()
         elements = [struct((3, I32, integer(0)), (4, BINARY, binary(_ROOT)), (5, I32, integer(len(self.fields))))]
         for node in self.fields:
             elements += node.elements
         order = struct((1, STRUCT, struct()))
         fields = [
             (1, I32, integer(_VERSION)), (2, LIST, many(STRUCT, elements)), (3, I64, integer(self.rows)),
-            (4, LIST, many(STRUCT, self.groups)),
+            (4, LIST, many(STRUCT, groups)),
         ]
         if self.metadata:
             fields.append((5, LIST, many(STRUCT, self.metadata)))
@@ -131,6 +126,31 @@ cdef class ParquetWriter:
         footer = struct(*fields)
         self.pages.put(footer)
         self.pages.put(len(footer).to_bytes(4, "little") + _MAGIC)
+
+    cdef list indexed(self):
+        """Write the indexes of the pages, if any column chunk has more than one, and return the encoded RowGroups."""
+        every = [chunk for chunks, *_ in self.groups for chunk in chunks]
+        # Readers want the places of pages for all column chunks of a file, or for none.
+        wanted = any([len(index) > 1 for _, _, index in every])
+        places = [[] for _ in every]
+        for first, name in ((6, "column_index"), (4, "offset_index")) if wanted else ():
+            for fields, (_, _, index) in zip(places, every):
+                encoded = getattr(index, name)()
+                if encoded is not None:
+                    fields[:0] = [(first, I64, integer(self.pages.position)), (first + 1, I32, integer(len(encoded)))]
+                    self.pages.put(encoded)
+        columns = iter([
+            struct((2, I64, integer(began)), (3, STRUCT, metadata), *fields)
+            for (began, metadata, _), fields in zip(every, places)
+        ])
+        return [
+            struct(
+                (1, LIST, many(STRUCT, [next(columns) for _ in chunks])), (2, I64, integer(raw)),
+                (3, I64, integer(rows)), (5, I64, integer(began)), (6, I64, integer(size)),
+                *([(7, I16, integer(number))] if number < 1 << 15 else []),
+            )
+            for number, (chunks, raw, rows, began, size) in enumerate(self.groups)
+        ]
 
 
 cdef list leaves_of(Node node):

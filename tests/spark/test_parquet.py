@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fastwire.parquet.footers import chunks_of, places_of
 from tests.fastwire.parquet.tables import FLAT, batches_of, by_pyarrow, written
 
 pytestmark = pytest.mark.spark
@@ -89,3 +90,11 @@ def test_filters_find_what_is_there(reader: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="damaged"):
         reader.parquet(str(damaged)).select("id").collect()
     assert reader.parquet(str(damaged)).where("id >= 30000").select("id").collect()[0].id == 30_000
+    # So does a reader of the first page in a single group; others go by the index of pages.
+    data = bytearray(written([[batch]], batch.schema, columns=columns))
+    begin, size, _ = places_of(bytes(data), chunks_of(bytes(data))[0][0])[0]
+    data[begin : begin + size] = bytes(size)
+    damaged.write_bytes(data)
+    with pytest.raises(Exception, match="damaged"):
+        reader.parquet(str(damaged)).select("id").collect()
+    assert reader.parquet(str(damaged)).where("id >= 40000").select("id").count() == ROWS - 40_000
