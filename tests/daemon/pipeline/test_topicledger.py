@@ -1,10 +1,8 @@
 """A topic as an exactly-once sink: transactions with positions, fencing, takeovers, kills."""
 
 import asyncio
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,27 @@ import pytest
 from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
-from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from fastwire_daemon.devbroker.tank import TankDevBroker
+from fastwire_daemon.devbroker.pulsar import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicledger import LedgerTopicSink, Positions
 from fastwire_daemon.runtime.errors import DatasetDamagedError, SinkFailedError, Superseded
 from fastwire_daemon.sinks.base import LoggedSink
 from fastwire_daemon.testing import Feed
-from tests.daemon.cli.program import PROGRAM
-from tests.daemon.pipeline.test_topicmemory import LARGE, append, copied, run
-from tests.daemon.pipeline.test_topicsink import problems, produce, tail
 from tests.support.nursery import shared
+from tests.support.topic_copies import (
+    BROKERS,
+    LARGE,
+    append,
+    copied,
+    copied_by_killed_daemons,
+    daemon,
+    has,
+    problems,
+    produce,
+    run,
+    tail,
+)
 from tests.support.waiting import eventually
 
 CONFIG = """\
@@ -44,15 +51,13 @@ roll.idle = "{idle}"
 """
 
 
+BOTH = pytest.mark.parametrize("target", ["4.1", "2.1"], indirect=True)  # protocols of transactions
+
+
 @pytest.fixture
-def source() -> Iterator[KafkaDevBroker]:
-    with running(KafkaDevBroker()) as broker:
-        yield broker
-
-
-@pytest.fixture(params=["4.1", "2.1"])  # the newer and the older protocol of transactions
 def target(request: pytest.FixtureRequest) -> Iterator[KafkaDevBroker]:
-    with running(KafkaDevBroker(KafkaOptions(release=request.param, max_message_bytes=10_000, nodes=2))) as broker:
+    release = getattr(request, "param", "4.1")
+    with running(KafkaDevBroker(KafkaOptions(release=release, max_message_bytes=10_000, nodes=2))) as broker:
         broker.create_topic("copy", 2)
         yield broker
 
@@ -65,6 +70,7 @@ def configured(
     return config
 
 
+@BOTH
 def test_records_and_positions_are_one_transaction(
     tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
 ) -> None:
@@ -81,6 +87,7 @@ def test_records_and_positions_are_one_transaction(
     assert target.violations == []
 
 
+@BOTH
 def test_a_record_that_the_topic_refuses_stops_its_partition(
     tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
 ) -> None:
@@ -101,6 +108,7 @@ def letters(broker: KafkaDevBroker) -> list[tuple[str, dict[str, str]]]:
     return [(row["value"], {pair["key"]: pair["value"] for pair in row["headers"]}) for row in rows]
 
 
+@BOTH
 def test_dead_letters_are_part_of_the_transaction(
     tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
 ) -> None:
@@ -228,44 +236,15 @@ def checked(config: Path, code: int) -> str:
     return " ".join((ran.stdout + ran.stderr).split())  # lines are wrapped
 
 
-@contextmanager
-def daemon(config: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([*PROGRAM, "run", str(config)], stderr=subprocess.DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def has(target: Any, count: int) -> Callable[[], bool]:
-    return lambda: len(copied(target)) >= count
-
-
-BROKERS: dict[str, Callable[[], Any]] = {
-    "kafka": KafkaDevBroker,
-    "pulsar": PulsarDevBroker,
-    "tank": TankDevBroker,
-}
-
-
-@pytest.mark.parametrize("kind", list(BROKERS))
+@pytest.mark.parametrize(
+    ("kind", "target"), [*((kind, "4.1") for kind in BROKERS), ("kafka", "2.1")], indirect=["target"]
+)
 def test_killed_daemons_write_each_record_once_and_in_order(tmp_path: Path, kind: str, target: KafkaDevBroker) -> None:
     with running(BROKERS[kind]()) as source:
         source.create_topic("orders", 1)
         config = configured(tmp_path, source, target, idle="50ms", more="roll.rows = 400")
-        if kind == "kafka":  # a group would wait for the end of the session of the killed one
-            config.write_text(config.read_text().replace("start =", 'group_protocol = "none"\nstart ='))
-        if kind == "tank":  # its brokers keep no progress
-            config.write_text(config.read_text().replace('subscription = "mirror"\n', ""))
-        values = [f"{n:05}" for n in range(6_000)]
-        for first in range(0, 6_000, 1_500):
-            with daemon(config):
-                before = len(copied(target))
-                records = [{"value": value, "key": "k"} for value in values[first : first + 1_500]]
-                produce(source, "orders", records)
-                eventually(has(target, before + 1), "records")
-        run(config)
-        assert copied(target) == values
+        values = [f"{n:05}" for n in range(3_000)]
+        assert copied_by_killed_daemons(config, source, target, values, killed=2) == values
 
 
 def test_killed_daemons_write_records_without_offsets_once(tmp_path: Path, target: KafkaDevBroker) -> None:
@@ -273,14 +252,8 @@ def test_killed_daemons_write_records_without_offsets_once(tmp_path: Path, targe
     with running(TubeMQDevBroker(TubeMQOptions(consumer_timeout_s=1.0))) as source:
         source.create_topic("orders", 1)
         config = configured(tmp_path, source, target, idle="50ms", more="roll.rows = 200")
-        values = [f"{number:04}" for number in range(1_800)]
-        for first in range(0, 1_800, 600):
-            with daemon(config):
-                before = len(copied(target))
-                produce(source, "orders", [{"value": value} for value in values[first : first + 600]])
-                eventually(has(target, before + 1), "records")
-        run(config)
-        assert sorted(copied(target)) == values
+        values = [f"{number:04}" for number in range(1_200)]
+        assert sorted(copied_by_killed_daemons(config, source, target, values, killed=2)) == values
 
 
 def test_records_of_a_source_without_offsets_are_copied_once(tmp_path: Path, target: KafkaDevBroker) -> None:
@@ -294,6 +267,7 @@ def test_records_of_a_source_without_offsets_are_copied_once(tmp_path: Path, tar
     assert sorted(copied(target)) == [f"{number:02}" for number in range(90)]
 
 
+@BOTH
 def test_a_daemon_takes_over_from_a_killed_one_and_gives_back(
     tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
 ) -> None:
@@ -320,6 +294,7 @@ def test_a_daemon_takes_over_from_a_killed_one_and_gives_back(
     assert Counter(copied(target)) == Counter(expected)
 
 
+@BOTH
 def test_a_fenced_writer_commits_nothing(tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker) -> None:
     """One daemon claims the log of another one that is alive: what that one has written and not committed is void."""
     source.create_topic("orders", 1)
@@ -353,6 +328,7 @@ def test_a_fenced_writer_commits_nothing(tmp_path: Path, source: KafkaDevBroker,
         second.close()
 
 
+@BOTH
 def test_a_claim_behind_the_own_one_is_given_way_to(
     tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,8 @@ import pytest
 from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from tests.daemon.pipeline.test_topicsink import SINK, command, problems, produce, tail
-from tests.support.nursery import shared
+from tests.daemon.pipeline.test_topicsink import SINK
+from tests.support.topic_copies import LARGE, append, command, copied, problems, produce, run
 
 CONFIG = """\
 daemon.http = ""
@@ -29,13 +29,6 @@ compression = "none"
 roll.idle = "200ms"
 {more}
 """
-LARGE = "z" * 20_000
-
-
-@pytest.fixture
-def source() -> Iterator[KafkaDevBroker]:
-    with running(KafkaDevBroker()) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -55,22 +48,6 @@ def configured(
     )
     config.write_text(text)
     return config
-
-
-def run(config: Path, code: int = 0) -> str:
-    ran = shared().run("run", config, "--until-end")
-    assert ran.returncode == code, ran.stderr
-    return ran.stderr
-
-
-def append(broker: KafkaDevBroker, partition: int, *values: str) -> None:
-    for value in values:
-        batch = encode_batch([Record(value=value.encode(), timestamp=1_700_000_000_000)])
-        broker.append("orders", [batch], partition=partition)
-
-
-def copied(broker: Any) -> list[str]:
-    return [row["value"] for row in tail(broker, "copy")]
 
 
 def letters(folder: Path) -> list[dict[str, Any]]:

@@ -1,10 +1,8 @@
 """A topic as an exactly-once sink by the deduplication of its brokers: kills, takeovers, other routing."""
 
 import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,8 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicsequence import numbers_of
-from tests.daemon.cli.program import PROGRAM
-from tests.daemon.pipeline.test_topicledger import BROKERS
-from tests.daemon.pipeline.test_topicmemory import LARGE, append, copied, letters, run
-from tests.daemon.pipeline.test_topicsink import command, problems, produce
-from tests.support.waiting import eventually
+from tests.daemon.pipeline.test_topicmemory import letters
+from tests.support.topic_copies import BROKERS, LARGE, append, command, copied, copied_by_killed_daemons, problems, run
 
 CONFIG = """\
 daemon.http = ""
@@ -39,12 +34,6 @@ path = "{path}"
 roll.idle = "{idle}"
 {more}
 """
-
-
-@pytest.fixture
-def source() -> Iterator[KafkaDevBroker]:
-    with running(KafkaDevBroker()) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -144,37 +133,13 @@ def test_records_of_a_batch_that_is_refused_are_stored_though_others_follow(
     assert letters(tmp_path) == [] and narrow.violations == []
 
 
-@contextmanager
-def daemon(config: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([*PROGRAM, "run", str(config)], stderr=subprocess.DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def has(target: Any, count: int) -> Callable[[], bool]:
-    return lambda: len(copied(target)) >= count
-
-
-@pytest.mark.parametrize("kind", ["kafka", "pulsar", "tank"])
+@pytest.mark.parametrize("kind", BROKERS)
 def test_killed_daemons_write_each_record_once_and_in_order(tmp_path: Path, kind: str, target: PulsarDevBroker) -> None:
     with running(BROKERS[kind]()) as source:
         source.create_topic("orders", 1)
         config = configured(tmp_path, source, target, idle="50ms", more="roll.rows = 400")
-        if kind == "kafka":  # a group would wait for the end of the session of the killed one
-            config.write_text(config.read_text().replace("start =", 'group_protocol = "none"\nstart ='))
-        if kind == "tank":  # its brokers keep no progress
-            config.write_text(config.read_text().replace('subscription = "mirror"\n', ""))
-        values = [f"{n:05}" for n in range(6_000)]
-        for first in range(0, 6_000, 1_500):
-            with daemon(config):
-                before = len(copied(target))
-                records = [{"value": value, "key": "k"} for value in values[first : first + 1_500]]
-                produce(source, "orders", records)
-                eventually(has(target, before + 1), "records")
-        run(config)
-        assert copied(target) == values
+        values = [f"{n:05}" for n in range(3_000)]
+        assert copied_by_killed_daemons(config, source, target, values, killed=2) == values
     assert target.violations == []
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -27,8 +26,7 @@ from fastwire_daemon.runtime.errors import LogRefusedError, SinkFailedError
 from fastwire_daemon.systems.produced import Produced, ProduceError, Refused
 from fastwire_daemon.systems.writer import Put, Writer, puts_of
 from fastwire_daemon.testing import Feed, SinkConformance
-from tests.daemon.cli.program import PROGRAM
-from tests.support.nursery import shared
+from tests.support.topic_copies import command, copied, daemon, has, problems, produce, run, tail
 from tests.support.waiting import eventually
 
 
@@ -241,21 +239,6 @@ roll.idle = "200ms"
 """
 
 
-def command(*arguments: str | Path, given: str = "") -> str:
-    ran = shared().run(*arguments, given=given)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-def produce(broker: Any, topic: str, records: list[dict[str, Any]]) -> None:
-    command("produce", broker.url, topic, "--format", "jsonl", given="\n".join(map(json.dumps, records)))
-
-
-def tail(broker: KafkaDevBroker | PulsarDevBroker, topic: str) -> list[dict[str, Any]]:
-    said = command("tail", broker.url, topic, "--from", "earliest", "--until-end", "--format", "jsonl")
-    return [json.loads(line) for line in said.splitlines()]
-
-
 def configured(tmp_path: Path, source: str, kind: str, url: str, topic: str = "orders", target: str = "copy") -> Path:
     config = tmp_path / "config.toml"
     config.write_text(CONFIG.format(source=source, type=kind, url=url, topic=topic, target=target))
@@ -308,16 +291,14 @@ def test_times_that_a_topic_cannot_hold_are_counted(tmp_path: Path) -> None:
         for kind, url in (("kafka", source.url), ("pulsar", target.url)):
             config = configured(tmp_path, source.url, kind, url)
             config.write_text(config.read_text().replace('"mirror"', f'"{kind}"'))
-            ran = shared().run("run", config, "--until-end")
-            assert ran.returncode == 0, ran.stderr
-            assert ran.stderr.count("cannot hold some event times") == (kind == "pulsar")
-        copied = {row["value"]: row["timestamp"] for row in tail(source, "copy")}
+            assert run(config).count("cannot hold some event times") == (kind == "pulsar")
+        found = {row["value"]: row["timestamp"] for row in tail(source, "copy")}
         others = {row["value"]: row["eventTime"] for row in tail(target, "copy")}
-    assert copied["early"] == others["early"] == "1969-12-31T23:59:59.000000Z"
-    assert copied["zero"] == "1970-01-01T00:00:00.000000Z"
+    assert found["early"] == others["early"] == "1969-12-31T23:59:59.000000Z"
+    assert found["zero"] == "1970-01-01T00:00:00.000000Z"
     assert others["zero"] is None  # the number of no time in Pulsar
-    assert copied["far"] == others["far"] and copied["far"].startswith("+")
-    assert copied["none"].startswith("20")  # the time of writing
+    assert found["far"] == others["far"] and found["far"].startswith("+")
+    assert found["none"].startswith("20")  # the time of writing
 
 
 def test_header_bytes_survive_in_kafka_and_stop_the_log_for_pulsar(tmp_path: Path) -> None:
@@ -332,9 +313,8 @@ def test_header_bytes_survive_in_kafka_and_stop_the_log_for_pulsar(tmp_path: Pat
         assert tail(source, "copy")[0]["headers"] == tail(source, "orders")[0]["headers"]
         config = configured(tmp_path, source.url, "pulsar", target.url)
         config.write_text(config.read_text().replace('subscription = "mirror"', 'subscription = "other"'))
-        ran = shared().run("run", config, "--until-end")
-    assert ran.returncode == 1
-    assert "cannot be written to copy at" in ran.stderr
+        said = run(config, 1)
+    assert "cannot be written to copy at" in said
 
 
 def test_a_killed_daemon_loses_no_record(tmp_path: Path) -> None:
@@ -344,13 +324,11 @@ def test_a_killed_daemon_loses_no_record(tmp_path: Path) -> None:
         target.create_topic("copy", 2)
         produce(source, "orders", [{"value": value, "key": value} for value in values])
         config = configured(tmp_path, source.url, "kafka", target.url)
-        with subprocess.Popen([*PROGRAM, "run", str(config)], stderr=subprocess.DEVNULL) as daemon:
-            eventually(lambda: tail(target, "copy"), "the first records")
-            daemon.kill()
+        with daemon(config):
+            eventually(has(target, 1), "the first records")
         produce(source, "orders", [{"value": "last", "key": "last"}])
-        command("run", config, "--until-end")
-        copied = [row["value"] for row in tail(target, "copy")]
-    assert set(copied) == {*values, "last"}
+        run(config)
+        assert set(copied(target)) == {*values, "last"}
 
 
 def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path) -> None:
@@ -359,17 +337,17 @@ def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path) -> None:
         source.create_topic("orders", 1)
         target.create_topic("copy", 2)
         config = configured(tmp_path, source.url, "kafka", target.url)
-        with subprocess.Popen([*PROGRAM, "run", str(config)], stderr=subprocess.DEVNULL) as daemon:
+        with daemon(config) as process:
             produce(source, "orders", [{"value": value} for value in values[:2_500]])
-            eventually(lambda: len(tail(target, "copy")) == 2_500, "the first half")
+            eventually(has(target, 2_500), "the first half")
             target.restart(down_s=2.0)
             produce(source, "orders", [{"value": value} for value in values[2_500:]])
             deadline = time.monotonic() + 60
-            while {row["value"] for row in tail(target, "copy")} != set(values):
+            while set(copied(target)) != set(values):
                 assert time.monotonic() < deadline
-                assert daemon.poll() is None
-            daemon.terminate()
-            assert daemon.wait() == 0
+                assert process.poll() is None
+            process.terminate()
+            assert process.wait() == 0
 
 
 # --- the configuration
@@ -385,12 +363,6 @@ type = "pulsar"
 url = "pulsar://127.0.0.1:6650"
 topic = "copy"
 """
-
-
-def problems(text: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, {}, "f.toml")
-    return [str(problem) for problem in caught.value.problems]
 
 
 def test_the_sink_has_the_keys_of_a_connection() -> None:
