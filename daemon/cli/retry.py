@@ -10,7 +10,7 @@ from ..net.backoff import Backoff
 from ..net.endpoint import ConnectionRefused
 from .say import say
 
-__all__ = ["open_when_up"]
+__all__ = ["is_refused", "open_when_up"]
 
 PATIENCE_S = 5.0
 TELL_S = 1.0  # a pause that is shorter is not worth a line
@@ -33,7 +33,7 @@ async def open_when_up(open_: Callable[[], Awaitable[T]]) -> T:
             return await open_()
         except FastwireError as exc:
             waited_s = now() - began
-            if waited_s >= PATIENCE_S or not _is_refused(exc):
+            if waited_s >= PATIENCE_S or not is_refused(exc):
                 raise
             if waited_s >= TELL_S and not told:
                 told = True
@@ -41,7 +41,7 @@ async def open_when_up(open_: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(backoff.next())
 
 
-def _is_refused(error: BaseException | None) -> bool:
+def is_refused(error: BaseException | None) -> bool:
     """Return True if ``error`` is a refused connection, or was caused by one."""
     while error is not None and not isinstance(error, ConnectionRefused):
         error = error.__cause__

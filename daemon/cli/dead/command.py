@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fastwire.errors import FastwireError
 from fastwire.systems import grammars
 
 from ..options import BrokerOptions, DatasetPlace, StoreAccess, argument, refuse, with_broker_options
@@ -34,7 +35,8 @@ def dead(
         typer.Option(
             "--replay",
             metavar="URL TOPIC",
-            help=f"Write the values to a topic ({_SYSTEMS}) and mark them: exactly once where there are properties.",
+            help=f"Write the values to a topic ({_SYSTEMS}) and mark them: exactly once where there are properties. "
+            "{topic} in TOPIC is the topic of the dataset.",
         ),
     ] = None,
     again: Annotated[
@@ -94,34 +96,39 @@ def _replay(
     again: bool,
     as_json: bool,
 ) -> None:
-    """Write the dead letters of a dataset to a topic, and print how many."""
+    """Write the dead letters of a dataset, or of all in a folder, to a topic or each to its own, and print how many."""
     import asyncio
     import json
 
     from ...config import ConfigError, parse_connection
+    from ...config.fields import TOPIC
     from ...dataset.deadletters.replay import Replay
     from ...dataset.proof.report import counted
+    from ...dataset.storage.bucket import Bucket
     from ...runtime.logs import configure
     from ...systems.registry import recall_of, system_named
     from ...systems.writer import WriteOptions
-    from ..stores import bucket_at
-    from .replay import DeadLetterReplay, Replayed
+    from ..retry import is_refused
+    from ..roots import Each
+    from ..stores import datasets_at
+    from .replay import DeadLetterReplay, Replayed, topic_in, waits_for_replay
 
-    url, topic = target
+    url, wanted = target
     try:
         connection = parse_connection({"url": url} | broker.keys())
         system = system_named(connection.system)
         with argument("--replay"):
-            topic = system.grammar.topic(topic)
+            system.grammar.topic(wanted.replace(TOPIC, "topic"))
     except ConfigError as exc:
         refuse(exc, broker)
     configure(level="warning")
-    counts = Replayed()
+    counts, away = Replayed(), list[FastwireError]()
+    datasets = Each(datasets_at(path, config))
 
     def tell(line: str) -> None:
         say(line, err=True)
 
-    async def run(source: Replay) -> None:
+    async def run(source: Replay, topic: str) -> None:
         recall = recall_of(connection, topic)
         if recall is None:
             tell(
@@ -139,10 +146,24 @@ def _replay(
         )
         await replay.run(reason, again=again)
 
+    def act(place: str, bucket: Bucket | None) -> list[str]:
+        if len(datasets.places) > 1 and not waits_for_replay(place, bucket):
+            return []
+        before = counts.written
+        topic = system.grammar.topic(wanted.replace(TOPIC, topic_in(place, bucket)) if TOPIC in wanted else wanted)
+        if away:
+            raise away[0]  # each would wait for it again
+        try:
+            with Replay(place, bucket) as source:
+                asyncio.run(run(source, topic))
+        except FastwireError as exc:
+            away[:] = [exc] if is_refused(exc) else []
+            raise
+        return [place] if counts.written > before else []
+
     done = False
     try:
-        with Replay(path, bucket_at(path, config)) as source:
-            asyncio.run(run(source))
+        those = list(datasets.results(act))
         done = True
     finally:
         if not (done or counts.written or counts.found):
@@ -150,6 +171,8 @@ def _replay(
         elif as_json:
             typer.echo(json.dumps({"path": path} | counts.to_json()))
         else:
-            say(f"{path}: {counted(counts.written, 'dead letter')} written to {target[1]} and marked")
+            of = f" of {len(those):,} of {counted(len(datasets.places), 'dataset')}" if len(datasets.places) > 1 else ""
+            say(f"{path}: {counted(counts.written, 'dead letter')}{of} written to {wanted} and marked")
             for line in counts.lines():
                 say(f"  {line}")
+    datasets.end(as_json=as_json)

@@ -17,11 +17,14 @@ from ...systems.writer import Put, Writer
 from ..retry import open_when_up
 
 if TYPE_CHECKING:
+    import os
+
     from ...dataset.deadletters.intents import Intent
     from ...dataset.deadletters.reader import DeadLetterName, KeptDeadLetter
     from ...dataset.deadletters.replay import Replay
+    from ...dataset.storage.bucket import Bucket
 
-__all__ = ["DeadLetterReplay", "Replayed"]
+__all__ = ["DeadLetterReplay", "Replayed", "topic_in", "waits_for_replay"]
 
 # Letters are sent and marked in groups of so many, or of so many bytes.
 _GROUP_RECORDS, _GROUP_BYTES = 1000, 8 << 20
@@ -33,6 +36,24 @@ PROPERTY = "fastwire-letter"
 
 MakeWriter = Callable[[str], AbstractAsyncContextManager[Writer]]
 """Opens the topic for a writer of a name, which sends nothing again that the brokers would not recognize."""
+
+
+def waits_for_replay(path: "str | os.PathLike[str]", medium: "Bucket | None" = None) -> bool:
+    """Return True if a dataset has dead letters without a mark. Raises like ``dead_letters``."""
+    from ...dataset.deadletters.reader import dead_letters
+
+    return any(not letter.replayed for letter in dead_letters(path, medium))
+
+
+def topic_in(path: str, medium: "Bucket | None" = None) -> str:
+    """Return the topic of the records in a dataset. Raises FastwireError unless it is one."""
+    from ...dataset.place import storage_at
+    from ...dataset.roots import landed_in
+
+    topics = {log.topic for log in landed_in(storage_at(path, medium)).coverage.logs()}
+    if len(topics) != 1:
+        raise FastwireError(f"{path} has records of {len(topics)} topics: name the one to write to")
+    return topics.pop()
 
 
 class Replayed:

@@ -2,8 +2,16 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
+from fastwire_daemon.cli import retry
+from fastwire_daemon.cli.dead import replay
+from fastwire_daemon.config import parse_config
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.server import running
 from tests.daemon.cli.program import Run
 from tests.support.fanout_scene import FanOutScene, serving
 
@@ -51,6 +59,56 @@ async def test_expire_and_dead_take_all_datasets(tmp_path: Path, run: Run) -> No
     assert {Path(each["path"]).name: each["rows"] for each in told} == dict(zip(TOPICS, (10, 11, 12), strict=True))
     assert list(tmp_path.rglob("*.parquet")) == []
     assert run("dead", str(tmp_path))[:2] == (0, f"{tmp_path}: 0 dead letters, 0 rows\n")
+
+
+async def landed_as_letters(scene: FanOutScene, folder: Path, *topics: str) -> None:
+    """Land the records of the topics by a schema that none of them fits."""
+    (folder / "s.avsc").write_text('{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}')
+    decode = f'[pipelines.p.decode]\nformat = "json"\nschema = "{folder}/s.avsc"\n'
+    scene.create(*topics, "fine")
+    for number, topic in enumerate(topics):
+        scene.produce(topic, 10 + number)
+    scene.broker.produce("fine", [b'{"id": 1}'])
+    await scene.land(parse_config(decode + scene.text(*topics, "fine")).pipelines["p"])
+
+
+async def test_letters_of_all_datasets_are_written_back(tmp_path: Path, run: Run) -> None:
+    with running(KafkaDevBroker()) as broker:
+        scene = FanOutScene("kafka", broker, tmp_path / "lake")
+        await landed_as_letters(scene, tmp_path, *TOPICS)
+        scene.create("all", partitions=1)
+        description = scene.root / "shop.payments" / "_fastwire" / "dataset.json"
+        kept = description.read_text()
+        description.write_text("{")
+        wanted = ("dead", str(scene.root), "--replay", broker.url, "{topic}-mended")
+        code, text, err = await asyncio.to_thread(run, *wanted)
+        assert (code, f"{scene.root}/shop.payments: " in err) == (1, True), err
+        assert text == f"{scene.root}: 21 dead letters of 2 of 4 datasets written to {{topic}}-mended and marked\n"
+        assert (broker.ends("audit-mended"), broker.ends("shop.orders-mended")) == ([10], [11])
+        description.write_text(kept)
+        code, text, _ = await asyncio.to_thread(run, *wanted, "--json")
+        assert (code, json.loads(text)["replayed"], broker.ends("shop.payments-mended")) == (0, 12, [12])
+        code, text, _ = await asyncio.to_thread(run, *wanted[:-1], "all")
+        assert (code, broker.ends("all")) == (0, [0])
+        assert text == f"{scene.root}: 0 dead letters of 0 of 4 datasets written to all and marked\n"
+
+
+async def test_a_broker_that_is_away_is_waited_for_once(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[object] = []
+
+    def noting(open_: Callable[[], Awaitable[object]]) -> Awaitable[object]:
+        waited.append(open_)
+        return retry.open_when_up(open_)
+
+    with serving("tank", tmp_path / "lake") as scene:
+        await landed_as_letters(scene, tmp_path, "a", "b")
+    monkeypatch.setattr(retry, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(replay, "open_when_up", noting)
+    code, _, err = await asyncio.to_thread(run, "dead", str(scene.root), "--replay", scene.broker.url, "all")
+    assert (code, len(waited)) == (1, 1)
+    assert [line.partition(": ")[0] for line in err.splitlines()[-2:]] == [f"{scene.root}/a", f"{scene.root}/b"]
 
 
 async def test_erase_takes_all_datasets(tmp_path: Path, run: Run) -> None:
