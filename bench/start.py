@@ -21,7 +21,8 @@ from .pipeline import configured
 CASE = Case(100, 10, "none")
 ROUNDS = 5
 MODULES = (
-    "import fastwire_daemon.cli.app, fastwire_daemon.service.service, fastwire_daemon.systems.pulsar.source.source"
+    "import fastwire_daemon.cli.app, fastwire_daemon.service.service, "
+    "fastwire_daemon.systems.pulsar.source.pulsarsource"
 )
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 

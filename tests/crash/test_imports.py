@@ -73,17 +73,17 @@ OWN = {
     "pulsar": {
         "fastwire.pulsar.protocol.connection",
         "fastwire_daemon.systems.pulsar.cluster",
-        "fastwire_daemon.systems.pulsar.source.source",
+        "fastwire_daemon.systems.pulsar.source.pulsarsource",
     },
     "kafka": {
         "fastwire.kafka.protocol.connection",
         "fastwire_daemon.systems.kafka.cluster",
-        "fastwire_daemon.systems.kafka.source.source",
+        "fastwire_daemon.systems.kafka.source.kafkasource",
     },
     "tank": {
         "fastwire.tank.protocol.connection",
         "fastwire_daemon.systems.tank.cluster",
-        "fastwire_daemon.systems.tank.source.source",
+        "fastwire_daemon.systems.tank.source.tanksource",
     },
 }
 

@@ -12,8 +12,8 @@ from fastwire.position import Log
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.systems.kafka.source.kafkasource import KafkaSource
 from fastwire_daemon.systems.kafka.source.settings import KafkaSettings
-from fastwire_daemon.systems.kafka.source.source import KafkaSource
 from tests.support.source_pipe import AnyPipe, until
 
 __all__ = ["KafkaPipe", "batch", "batches"]

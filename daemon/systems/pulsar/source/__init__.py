@@ -1,6 +1,6 @@
 """The driver for Apache Pulsar."""
 
+from .pulsarsource import PulsarSource
 from .settings import PulsarSettings, settings_from
-from .source import PulsarSource
 
 __all__ = ["PulsarSettings", "PulsarSource", "settings_from"]

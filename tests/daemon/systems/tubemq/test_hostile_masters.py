@@ -10,7 +10,7 @@ from fastwire.tubemq.format.frame import Method, decode_response, encode_respons
 from fastwire.tubemq.groups import master, membership
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.systems.tubemq import session
-from fastwire_daemon.systems.tubemq.source import source
+from fastwire_daemon.systems.tubemq.source import tubemqsource
 from tests.support.hostile.tubemq import Lie, anything, ends_early, huge_block, lying, wrong_token
 from tests.support.tubemq.source_pipe import TubeMQPipe, reading, serving
 
@@ -22,7 +22,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses are short."""
     for module in (master, membership):
         monkeypatch.setattr(module, "RETRY_S", 0.02)
-    for module in (session, source):
+    for module in (session, tubemqsource):
         monkeypatch.setattr(module, "AGAIN_S", 0.02)
 
 

@@ -19,7 +19,7 @@ from fastwire_daemon.pipeline.pipeline import Pipeline
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget, Level
 from fastwire_daemon.runtime.metrics import DaemonMetrics
-from fastwire_daemon.systems.kafka.source.source import KafkaSource
+from fastwire_daemon.systems.kafka.source.kafkasource import KafkaSource
 from fastwire_daemon.systems.reading.clusterreader import ClusterReader
 from fastwire_daemon.systems.source import LogStopped
 from tests.support.kafka.source_pipe import KafkaPipe, batches

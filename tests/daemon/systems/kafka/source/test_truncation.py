@@ -23,8 +23,8 @@ from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.sinks.dataset import DatasetSink
+from fastwire_daemon.systems.kafka.source.kafkasource import KafkaSource
 from fastwire_daemon.systems.kafka.source.settings import KafkaSettings
-from fastwire_daemon.systems.kafka.source.source import KafkaSource
 from tests.support.kafka.source_pipe import batch, batches
 from tests.support.source_pipe import until
 

@@ -13,7 +13,7 @@ from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.pipeline.failure import PipelineFailed
-from fastwire_daemon.systems.tank.source import source
+from fastwire_daemon.systems.tank.source import tanksource
 from fastwire_daemon.testing.system.scene import OPEN, TOPIC, MemorySink, Scene
 
 QUICK = {"metadata_max_age": "100ms"}
@@ -79,7 +79,7 @@ async def test_retention_may_pass_a_pipeline_that_runs(broker: TankDevBroker, sc
 async def test_a_log_that_begins_again_stops_until_incarnation_is_raised(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "CATCH_UP_S", 0.1)
+    monkeypatch.setattr(tanksource, "CATCH_UP_S", 0.1)
     sink = MemorySink()
     scene.produce(10)
     await scene.land(sink)
