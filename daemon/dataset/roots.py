@@ -1,8 +1,13 @@
-"""The datasets of a sink that has one for each topic: which exist, and what has landed in each. Nothing is written."""
+"""Datasets beside, above and below a place: those of a sink that has one for each topic, and what has landed in each.
+
+Nothing is written.
+"""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +24,14 @@ from .log.checkpoint import Checkpoint, newest_checkpoint
 from .log.entry import LogEntry, entry_name
 from .place import bucket_of, storage_at
 from .storage.base import Storage
-from .storage.bucket import Bucket
+from .storage.bucket import Bucket, open_bucket
 
-__all__ = ["Standing", "coverage_of", "datasets_in", "landed_in", "standing_of", "standings"]
+__all__ = ["Standing", "coverage_of", "dataset_around", "datasets_in", "landed_in", "standing_of", "standings"]
 
 _AT_ONCE = 16  # datasets that are read at a time: most of it is waiting
 _READ_AHEAD = 64  # log entries
+_FOLDERS = 10_000  # below a place that are looked at, on a file system
+_NAMES = 100  # the same in a store: directly below the place, because each is a request
 
 
 class Standing(NamedTuple):
@@ -89,6 +96,40 @@ def datasets_in(path: str, medium: Bucket | None = None) -> list[str]:
         return []
     names = medium.names("") if medium is not None else sorted(os.listdir(path)) if os.path.isdir(path) else []
     return [f"{path.rstrip('/')}/{name}" for name in names if storage.exists(f"{name}/{DESCRIPTION}")]
+
+
+def dataset_around(path: str, medium: Bucket | None = None) -> str:
+    """Return the place of a dataset that ``path`` lies in or that lies in ``path``, "" if none is seen.
+
+    Above, all places are looked at; below, 10,000 folders, or 100 names of a store (``medium``), and none whose name is
+    that of a value (``dt=…``). A place above that may not be read is taken for none. Raises OSError, FastwireError.
+    """
+    for place in _above(path):
+        above = None if medium is None else open_bucket(place, medium.access)
+        with suppress(OSError):  # access to a bucket often ends at a prefix
+            if storage_at(place, above, patient=False).exists(DESCRIPTION):
+                return place
+    below = islice(_folders(path), _FOLDERS) if medium is None else medium.names("")[:_NAMES]
+    storage = storage_at(path, medium, patient=False)
+    return next((f"{path}/{name}" for name in below if storage.exists(f"{name}/{DESCRIPTION}")), "")
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the places that ``path`` lies in, the nearest first; of a store up to its bucket."""
+    scheme, separator, rest = path.rpartition("://")
+    if not separator:
+        yield from map(str, Path(os.path.realpath(path)).parents)
+    while separator and "/" in rest:
+        rest = rest.rpartition("/")[0]
+        yield f"{scheme}://{rest}"
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield the folders below ``path``, relative to it; those of a dataset's files are left out."""
+    for folder, names, _ in os.walk(path):
+        names[:] = [name for name in names if "=" not in name and not name.startswith("_")]
+        for name in names:
+            yield os.path.relpath(os.path.join(folder, name), path)
 
 
 def _names(sink: SinkConfig, base: str) -> list[str]:

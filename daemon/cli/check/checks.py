@@ -174,24 +174,33 @@ def _dataset_in_store(name: str, url: StoreUrl, pipeline: PipelineConfig) -> lis
 def dataset_checks(
     name: str, path: Path | StoreUrl, pipeline: PipelineConfig | None, medium: "Bucket | None" = None
 ) -> list[CheckResult]:
-    """Check the existing dataset, as `run` would open it; return no result if there is none."""
+    """Check the existing dataset, as `run` would open it, or the place of a new one."""
+    from ...config.topicplaces import TOPIC
     from ...dataset.origin import look_at
+    from ...dataset.roots import dataset_around
     from ...runtime.errors import DatasetError, DatasetMismatchError
-    from ...sinks.registry import dataset_options
 
-    if medium is None and not Path(path).exists():
+    if TOPIC in str(path):
         return []
     try:
-        found = look_at(path, None if pipeline is None else dataset_options(pipeline), medium)
+        other = dataset_around(str(path), medium)
+        found = None
+        if medium is not None or Path(path).exists():
+            from ...sinks.registry import dataset_options  # which takes pyarrow
+
+            found = look_at(path, None if pipeline is None else dataset_options(pipeline), medium)
     except ConfigError:
         return []  # reported as columns
     except DatasetError as exc:
         return [CheckResult(name, "dataset", False, str(exc), isinstance(exc, DatasetMismatchError))]
     except OSError as exc:
         return [CheckResult(name, "dataset", False, f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc))]
+    aside = f"readers of one would find the files of both: {other} is a dataset, too"
     if found is None:
-        return []
-    results = [CheckResult(name, "dataset", True, f"{path} is continued; it was created {found.created}")]
+        why = f"{path} would be new, and {aside}. Use folders beside each other"
+        return [CheckResult(name, "dataset", False, why, True)] if other else []
+    told = f"{path} is continued; it was created {found.created}"
+    results = [CheckResult(name, "dataset", True, f"{told}; {aside}" if other else told)]
     return [*results, _table(name, path, found, pipeline, medium)] if found.table else results
 
 

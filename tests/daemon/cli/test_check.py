@@ -371,3 +371,38 @@ def test_names_that_readers_take_for_others_are_refused(
         code, out, err = run(command, config)
         assert code == 78 and said in out + err
     assert not (tmp_path / "data").exists()
+
+
+def make_dataset(config: Path) -> None:
+    """Make the dataset of the pipeline ``orders``."""
+    sink = build_sink(load_config(config).pipelines["orders"], memory=64 << 20)
+    assert isinstance(sink, DatasetSink)
+    sink.open()
+    sink.create_dataset()
+    sink.close()
+
+
+@pytest.mark.parametrize(("first", "second"), [("outer", "outer/deep/inner"), ("outer/deep/inner", "outer")])
+def test_check_tells_of_a_dataset_of_another_file_above_or_below(
+    run: Run, good: Path, tmp_path: Path, first: str, second: str
+) -> None:
+    text = good.read_text()
+    good.write_text(text.replace("/data", f"/{first}"))
+    make_dataset(good)
+    other = tmp_path / "other.toml"
+    other.write_text(text.replace("/data", f"/{second}"))
+    code, out, _ = run("check", other)
+    assert code == 78 and f"{tmp_path / first} is a dataset, too" in out
+    make_dataset(other)  # by a daemon of today, which starts
+    for file, there in ((other, first), (good, second)):
+        code, out, _ = run("check", file)
+        assert code == 0 and "is continued" in out and f"{tmp_path / there} is a dataset, too" in out
+
+
+def test_check_takes_no_dataset_beside_for_one_within(run: Run, good: Path, tmp_path: Path) -> None:
+    text = good.read_text()
+    good.write_text(text.replace("/data", "/all/one"))
+    make_dataset(good)
+    good.write_text(text.replace("/data", "/all/two"))
+    code, out, _ = run("check", good)
+    assert code == 0 and "a dataset, too" not in out
