@@ -110,9 +110,14 @@ class Dealer:
 
 
 def _same(topic: str, rows: int, field: pa.Field) -> pa.Array:
-    """Return the column of ``rows`` rows of one topic."""
-    kind = field.type
+    """Return the column of ``rows`` rows of one topic, a text.
+
+    It is made of buffers: from values of Python pyarrow makes none before it has loaded pandas, if that is installed.
+    """
+    kind, data = field.type, topic.encode()
+    place = pa.py_buffer(array("i", (0, len(data))))
+    one = pa.Array.from_buffers(pa.string(), 1, [None, place, pa.py_buffer(data)])
     if not pa.types.is_dictionary(kind):
-        return pa.repeat(pa.scalar(topic, kind), rows)
-    indices = pa.repeat(pa.scalar(0, kind.index_type), rows)
-    return pa.DictionaryArray.from_arrays(indices, pa.array([topic], kind.value_type))
+        return pa.repeat(one[0], rows)
+    zeros = pa.py_buffer(bytes(rows * kind.index_type.bit_width // 8))
+    return pa.DictionaryArray.from_arrays(pa.Array.from_buffers(kind.index_type, rows, [None, zeros]), one)

@@ -1,6 +1,8 @@
 """A dataset for each topic from one source: each record once in its own dataset, and one bad topic harms no other."""
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -482,3 +484,17 @@ async def test_chunks_of_many_topics_are_dealt(kafka: FanOutScene, monkeypatch: 
     kafka.assert_whole()
     assert max(split) > 1
     assert {row[0] for topic in topics for row in values_in(kafka.root / topic)} == set(topics)
+
+
+def test_a_column_of_one_topic_is_made_without_pandas() -> None:
+    program = """
+import sys
+import pyarrow as pa
+from fastwire_daemon.pipeline.fanout.dealing import _same
+for kind in (pa.string(), pa.dictionary(pa.int32(), pa.string())):
+    column = _same("Übung", 3, pa.field("topic", kind))
+    column.validate(full=True)
+    assert column.type == kind and column.to_pylist() == ["Übung"] * 3
+sys.exit("pandas" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
