@@ -15,7 +15,8 @@ from fastwire.pulsar.names.topic import parse_address
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.producing.batcher import BatchLimits
 from fastwire.pulsar.producing.producer import Phase as Writing
-from fastwire.pulsar.producing.producer import Producer, ProducerSettings
+from fastwire.pulsar.producing.producer import Producer
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.completion import Completion
 from fastwire.pulsar.protocol.connection import LARGEST_MESSAGE_SIZE, Connection, State
 from fastwire.pulsar.protocol.consumer import ConsumerMachine

@@ -20,8 +20,8 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Record
 from fastwire.pulsar.producing.batcher import Batching, BatchLimits
-from fastwire.pulsar.producing.producer import Access, ProducerSettings
 from fastwire.pulsar.producing.router import java_string_hash
+from fastwire.pulsar.producing.settings import Access, ProducerSettings
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.net.auth import TokenCredentials
 from fastwire_daemon.net.tls import ClientTls

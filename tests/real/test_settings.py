@@ -11,7 +11,7 @@ import pytest
 
 from fastwire.pulsar.format.payload import Record
 from fastwire.pulsar.names.pattern import parse_pattern
-from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.request import BrokerError
 from fastwire.pulsar.protocol.schema import wire_schema
 from fastwire_daemon.devbroker.pulsar.dispatch import key_slot

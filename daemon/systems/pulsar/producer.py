@@ -14,8 +14,9 @@ from fastwire.pulsar.format.payload import Entry, Record
 from fastwire.pulsar.format.server_error import Remedy
 from fastwire.pulsar.names.topic import ServiceUrl, Topic
 from fastwire.pulsar.producing.batcher import weight
-from fastwire.pulsar.producing.producer import Outcome, Phase, Producer, ProducerSettings
+from fastwire.pulsar.producing.producer import Outcome, Phase, Producer
 from fastwire.pulsar.producing.router import Hashing, Router
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.event import ProducerClosed, ProducerMigrated, Reply, SendConfirmed, SendRefused
 from fastwire.pulsar.protocol.request import BrokerError
 

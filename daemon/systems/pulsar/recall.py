@@ -10,7 +10,7 @@ from fastwire.columns.text import LineFormatter
 from fastwire.position import Log, Position
 from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.message_id import EARLIEST, MessageId
 from fastwire.wire.pool import Pool
 

@@ -17,8 +17,8 @@ from fastwire.errors import FastwireError
 from fastwire.pulsar.format.payload import Compression, Record
 from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.producing.batcher import Batching, BatchLimits
-from fastwire.pulsar.producing.producer import ProducerSettings
 from fastwire.pulsar.producing.router import Hashing, Router
+from fastwire.pulsar.producing.settings import ProducerSettings
 
 from ...config import Connection
 from ..load import Load

@@ -10,8 +10,8 @@ from fastwire.pulsar.format.payload import Compression, Record
 from fastwire.pulsar.names.topic import parse_topic
 from fastwire.pulsar.producing.batcher import Batching, BatchLimits
 from fastwire.pulsar.producing.outgoing import MessageRoutes
-from fastwire.pulsar.producing.producer import ProducerSettings
 from fastwire.pulsar.producing.router import Hashing, Router
+from fastwire.pulsar.producing.settings import ProducerSettings
 
 from ...config import Connection
 from ...runtime.clock import now_ms

@@ -7,44 +7,33 @@ time (ms since 1970, stored in the records) are arguments.
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
-from typing import Any
 
 from fastwire.columns.routes import Routes
 from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
 from fastwire.position import Position
 from fastwire.producer import NotConfirmed, numbered
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.format.command import DEFAULT_MAX_MESSAGE_SIZE
 from fastwire.pulsar.format.payload import (
-    Compression,
-    Encrypt,
     Entry,
     Record,
-    encode_batch_entry,
-    encode_block_entry,
-    encode_chunks,
     encode_send,
-    encode_single_entry,
-    record_of,
     split_payload,
 )
-from fastwire.pulsar.producing.batcher import Batch, Batcher, Batching, BatchLimits, weight
+from fastwire.pulsar.producing.batcher import Batch, Batcher, Batching, weight
+from fastwire.pulsar.producing.encoder import Encoder, TooLargeError
 from fastwire.pulsar.producing.outgoing import MessageBlock, MessageRoutes
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.connection import Connection, State
 from fastwire.pulsar.protocol.event import SendConfirmed, SendRefused
 from fastwire.pulsar.protocol.request import Kind
 
-__all__ = ["Access", "Outcome", "Phase", "Producer", "ProducerSettings", "SendTimeout", "TooLargeError"]
+__all__ = ["Outcome", "Phase", "Producer", "SendTimeout"]
 
 _C = pb.BaseCommand
 _MOST = 1 << 63
-
-# Bytes kept free in a chunk below the largest message: for its metadata, and for the header that storage nodes add,
-# whose own default limit equals the broker's.
-LEAST_MARGIN, MOST_MARGIN = 32, 1024
 
 # SEND errors that end the producer and fail all entries without a receipt (spec: pulsar 21).
 _ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedError, pb.ProducerFenced})
@@ -52,53 +41,8 @@ _ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedEr
 _DROPS = frozenset({pb.NotAllowedError, pb.ProducerBlockedQuotaExceededError, pb.ProducerBlockedQuotaExceededException})
 
 
-class TooLargeError(FastwireError):
-    """A record exceeds the broker's largest message, and chunking is off."""
-
-
 class SendTimeout(FastwireError):  # noqa: N818 - what has happened: the entry may be stored all the same
     """The broker sent no receipt before the timeout; whether the records are stored is unknown."""
-
-
-class Access(Enum):
-    """Access mode of a producer (spec: pulsar 24.4); the values are the protocol's."""
-
-    SHARED = 0
-    EXCLUSIVE = 1  # refused if the topic has another producer
-    WAIT_FOR_EXCLUSIVE = 2
-    EXCLUSIVE_WITH_FENCING = 3  # the broker fences off other producers of the topic
-
-
-_ACCESS = {
-    Access.SHARED: pb.Shared,
-    Access.EXCLUSIVE: pb.Exclusive,
-    Access.WAIT_FOR_EXCLUSIVE: pb.WaitForExclusive,
-    Access.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
-    """Settings of a producer; the defaults are those of Java's client, but for the keys of a batch.
-
-    With ``batching`` None each record is sent alone. With ``chunking`` a record that is too large for one message is
-    sent in chunks. With ``first_sequence_id`` None the numbers continue after the last one that the broker has stored
-    for ``name``. Without ``resend`` a producer that loses its connection before all receipts have come has failed.
-    """
-
-    name: str = ""  # "": the broker assigns one
-    access: Access = Access.SHARED
-    compression: Compression = Compression.NONE
-    batching: BatchLimits | None = field(default_factory=BatchLimits)
-    chunking: bool = False
-    schema: pb.Schema | None = None
-    encrypt: Encrypt | None = None
-    properties: tuple[tuple[str, str], ...] = ()  # of the producer, shown in the topic's statistics
-    initial_subscription: str = ""  # created with the topic, so that it retains records before the first reader
-    first_sequence_id: int | None = None
-    send_timeout_s: float | None = 30.0  # from the call of ``send``; None: no timeout
-    resend: bool = True
-    keeps_numbers: bool = False  # numbers are of the caller, and tell the broker what it has stored: see ``_may_go``
 
 
 class Phase(Enum):
@@ -161,9 +105,7 @@ class Producer:
         self.weight = 0  # bytes, before compression, of all records without an outcome
         self.batches = 0  # closed so far; without batching: records
         self.failure: FastwireError | None = None
-        self.trouble = (
-            ""  # why entries wait, as the broker or the driver has said; for the errors of those that time out
-        )
+        self.trouble = ""  # why entries wait, as the broker or the driver has said; for the errors of time-outs
         self._settings = settings
         self._batcher = Batcher(settings.batching) if settings.batching is not None else None
         self._connection: Connection | None = None
@@ -177,8 +119,7 @@ class Producer:
         self._epoch = 0
         self._topic_epoch: int | None = None
         self._next_sequence = 0
-        self._largest = DEFAULT_MAX_MESSAGE_SIZE
-        self._extra = pb.MessageMetadata()
+        self._encoder = Encoder(settings)
 
     # --- the life of a producer
 
@@ -196,7 +137,7 @@ class Producer:
             request_id=request_id,
             epoch=self._epoch,
             user_provided_producer_name=bool(settings.name),
-            producer_access_mode=_ACCESS[settings.access],
+            producer_access_mode=settings.access.value,
             encrypted=settings.encrypt is not None,
         )
         if self.name:
@@ -217,12 +158,12 @@ class Producer:
         if self.phase is not Phase.OPENING or connection is None:
             raise ValueError(f"opened in phase {self.phase.name}")
         self.phase = Phase.OPEN
-        self._largest = connection.scanner.max_message_size
+        self._encoder.largest = connection.scanner.max_message_size
         self._epoch += 1
         if success.HasField("topic_epoch"):
             self._topic_epoch = success.topic_epoch
         if self._settings.schema is not None and success.schema_version:
-            self._extra.schema_version = success.schema_version
+            self._encoder.use_schema(success.schema_version)
         if not self._named:
             self._named = True
             self.name = success.producer_name
@@ -238,10 +179,9 @@ class Producer:
                 )
             )
             return
-        for message, size in {
-            of: len(entry.body) for entry, of in self._pending if len(entry.body) > self._largest
-        }.items():
-            self._drop(message, self._too_large(size))  # this broker's limit is lower than the last one's
+        sizes = {of: len(entry.body) for entry, of in self._pending if not self._encoder.takes(len(entry.body))}
+        for message, size in sizes.items():
+            self._drop(message, self._encoder.too_large(size))  # this broker's limit is lower than the last one's
         self._said = 0
         self._go_on()
 
@@ -357,8 +297,8 @@ class Producer:
         message = _Message((ticket,), numbers, len(entry.body), now)
         self.weight += message.weight
         self.batches += 1
-        if len(entry.body) > self._largest:
-            self._end(message, self._too_large(len(entry.body)), messages=entry.messages)
+        if not self._encoder.takes(len(entry.body)):
+            self._end(message, self._encoder.too_large(len(entry.body)), messages=entry.messages)
         else:
             self._queue([entry], message)
 
@@ -396,49 +336,28 @@ class Producer:
         records = batch.records
         message = _Message(batch.tickets, numbers, batch.weight, batch.since, batch)
         try:
-            entry = self._entry(batch, numbers, batched)
-            if len(entry.body) <= self._largest - (self._margin if settings.chunking else 0):
+            entry = self._encoder.entry(self.name, batch, numbers, batched=batched)
+            if self._encoder.fits(entry):
                 self._queue([entry], message)
             elif len(records) > 1:
                 self._halve(batch, numbers)
             elif settings.chunking:
-                record = record_of(records.encoded()) if isinstance(records, MessageBlock) else records[0]
-                chunks = self._chunks(record, numbers[0], batch.publish_time)
+                chunks = self._encoder.chunks(self.name, batch, numbers[0])
                 # A broker knows a repeated record by its last chunk, and would store those before it.
                 repeats = settings.keeps_numbers and numbers[0] <= self.last_sequence_id
                 self._queue(chunks[-1:] if repeats else chunks, message)
             else:
-                raise self._too_large(len(entry.body))
+                raise self._encoder.too_large(len(entry.body))
         except TooLargeError as exc:
             self._end(message, exc, messages=len(records), refused=True)
         except FastwireError as exc:
             self._end(message, exc, messages=len(records))
-        except (
-            Exception
-        ) as exc:  # a record whose parts have other types; it must not take the others of its batch along
+        except Exception as exc:  # a record whose parts have other types; the others of its batch are sent
             if len(records) > 1:
                 self._halve(batch, numbers)
             else:
                 error = FastwireError(f"a record cannot be encoded: {type(exc).__name__}: {exc}")
                 self._end(message, error, messages=1, refused=True)
-
-    def _entry(self, batch: Batch, numbers: Sequence[int], batched: bool) -> Entry:
-        records = batch.records
-        common: dict[str, Any] = {
-            "producer_name": self.name,
-            "sequence_id": numbers[0],
-            "publish_time": batch.publish_time,
-            "compression": self._settings.compression,
-            "encrypt": self._settings.encrypt,
-        }
-        if isinstance(records, MessageBlock):
-            outer = self._outer(records)
-            return encode_block_entry(records.encoded(), len(records), metadata=outer, **common)
-        if not batched:
-            return encode_single_entry(records[0], metadata=self._extra, **common)
-        if any(record.sequence_id is not None for record in records):
-            records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
-        return encode_batch_entry(records, metadata=self._outer(records), **common)
 
     def _halve(self, batch: Batch, numbers: Sequence[int]) -> None:
         middle = len(numbers) // 2
@@ -452,51 +371,6 @@ class Producer:
             size = sum(weight(record) for record in records)
             half = Batch(batch.since, batch.publish_time, records, batch.tickets[part], size)
             self._seal(half, numbers[part], batched=True)
-
-    def _outer(self, records: Sequence[Record] | MessageBlock) -> pb.MessageMetadata:
-        """Return the outer metadata of a batch: the common key of its records, unless keys are mixed."""
-        limits = self._settings.batching
-        if limits is None or limits.keys is Batching.MIXED:
-            return self._extra
-        first = record_of(records.encoded(0)) if isinstance(records, MessageBlock) else records[0]
-        if first.key is None and first.ordering_key is None:
-            return self._extra
-        outer = pb.MessageMetadata()
-        outer.CopyFrom(self._extra)
-        if first.key is not None:
-            outer.partition_key = first.key
-            outer.partition_key_b64_encoded = first.key_is_base64
-        if first.ordering_key is not None:
-            outer.ordering_key = first.ordering_key
-        return outer
-
-    def _chunks(self, record: Record, number: int, publish_time: int) -> list[Entry]:
-        settings = self._settings
-
-        def cut(what: Record, chunk_bytes: int) -> list[Entry]:
-            return encode_chunks(
-                what,
-                chunk_bytes=chunk_bytes,
-                producer_name=self.name,
-                sequence_id=number,
-                publish_time=publish_time,
-                compression=settings.compression,
-                metadata=self._extra,
-                encrypt=settings.encrypt,
-            )
-
-        (probe,) = cut(replace(record, value=b""), 1024)
-        room = self._largest - len(probe.body) - self._margin
-        if room < 1:
-            raise self._too_large(len(probe.body))
-        return cut(record, room)
-
-    @property
-    def _margin(self) -> int:
-        return min(max(self._largest // 16, LEAST_MARGIN), MOST_MARGIN)
-
-    def _too_large(self, size: int) -> TooLargeError:
-        return TooLargeError(f"a message of {size:,} bytes, the broker takes up to {self._largest:,}")
 
     def _queue(self, entries: Iterable[Entry], message: _Message) -> None:
         for entry in entries:

@@ -12,6 +12,7 @@ from fastwire_daemon.config import End, parse_config
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint
 from fastwire_daemon.dataset.log.entry import LogEntry
 from fastwire_daemon.devbroker.pulsar import topics
+from fastwire_daemon.runtime.clock import now_ms
 from fastwire_daemon.systems.reading.ends import Ends
 from fastwire_daemon.systems.source import First, LogStopped
 from tests.support.kafka import source_scene as kafka
@@ -102,8 +103,7 @@ async def test_an_end_at_a_time_of_pulsar(kind: str, seconds: int) -> None:
 
 async def test_an_end_at_a_time_where_the_clock_of_a_broker_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers count a time back from their own; begun too late, the run would go on beyond its end."""
-    now = topics.now_ms
-    monkeypatch.setattr(topics, "now_ms", lambda: now() + 3000)
+    monkeypatch.setattr(topics, "now_ms", lambda: now_ms() + 3000)
     async with pulsar.serving() as broker:
         broker.append("t", entries(0, 10))
         async with pulsar.reading(broker, end=End(datetime.fromtimestamp(SECOND + 5, UTC))) as pipe:

@@ -21,8 +21,8 @@ from fastwire.pulsar.producing.batcher import Batching
 from fastwire.pulsar.producing.batcher import BatchLimits as PulsarLimits
 from fastwire.pulsar.producing.batcher import weight as pulsar_weight
 from fastwire.pulsar.producing.producer import Producer as PulsarMachine
-from fastwire.pulsar.producing.producer import ProducerSettings as PulsarSettings
 from fastwire.pulsar.producing.router import Hashing, Router
+from fastwire.pulsar.producing.settings import ProducerSettings as PulsarSettings
 from fastwire.tank.format.error import ProduceCode
 from fastwire.tank.producing.partitioner import Partitioner as TankPartitioner
 from fastwire.tank.producing.producer import Producer as TankMachine
@@ -137,7 +137,7 @@ def pulsar(case: dict[str, Any]) -> tuple[Any, list[PulsarMachine]]:
     machines = []
     for number in range(case["partitions"]):
         machine = PulsarMachine("t", number, chosen)
-        machine._named, machine.name, machine._largest = True, "me", case["largest"]
+        machine._named, machine.name, machine._encoder.largest = True, "me", case["largest"]
         machines.append(machine)
     hashing = Hashing.MURMUR3 if case["murmur3"] else Hashing.JAVA
     topic = Unconnected(machines, Router(len(machines), hashing=hashing), pulsar_weight)

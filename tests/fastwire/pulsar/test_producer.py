@@ -10,7 +10,9 @@ from fastwire.producer import NotConfirmed
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Record, encode_single_entry
 from fastwire.pulsar.producing.batcher import Batching, BatchLimits
-from fastwire.pulsar.producing.producer import Access, Phase, TooLargeError
+from fastwire.pulsar.producing.encoder import TooLargeError
+from fastwire.pulsar.producing.producer import Phase
+from fastwire.pulsar.producing.settings import Access
 from fastwire.pulsar.protocol.event import SendConfirmed
 from tests.support.pulsar.connection_scene import TOPIC, C
 from tests.support.pulsar.frames import inflate

@@ -13,8 +13,9 @@ from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Entry, Record, encode_single_entry
 from fastwire.pulsar.producing.batcher import Batching, BatchLimits
+from fastwire.pulsar.producing.encoder import TooLargeError
 from fastwire.pulsar.producing.outgoing import MessageRoutes
-from fastwire.pulsar.producing.producer import Outcome, SendTimeout, TooLargeError
+from fastwire.pulsar.producing.producer import Outcome, SendTimeout
 from fastwire.pulsar.protocol.request import BrokerError
 from tests.support.pulsar.frames import inflate
 from tests.support.pulsar.producer_bench import ALONE, WALL, Sending, elements, tickets

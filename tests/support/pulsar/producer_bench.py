@@ -8,7 +8,8 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import decode_command
 from fastwire.pulsar.format.payload import Record, split_payload
-from fastwire.pulsar.producing.producer import Outcome, Producer, ProducerSettings
+from fastwire.pulsar.producing.producer import Outcome, Producer
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.event import SendConfirmed, SendRefused
 from fastwire.pulsar.protocol.request import BrokerError
 from tests.support.pulsar.connection_scene import TOPIC, C, Wire

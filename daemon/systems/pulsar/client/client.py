@@ -9,8 +9,8 @@ from typing import Any, Self, get_args
 from fastwire.pulsar.columns import ROW
 from fastwire.pulsar.names.pattern import TopicPattern
 from fastwire.pulsar.names.topic import Topic, parse_service_url, parse_topic
-from fastwire.pulsar.producing.producer import ProducerSettings
 from fastwire.pulsar.producing.router import Router
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.completion import OnFailure
 from fastwire.wire.pool import Pool
 

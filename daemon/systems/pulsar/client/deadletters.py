@@ -13,7 +13,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.ackset import bits_of
 from fastwire.pulsar.format.payload import Encrypt, Record, split_payload
 from fastwire.pulsar.names.topic import Topic, parse_topic
-from fastwire.pulsar.producing.producer import ProducerSettings
+from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.completion import sealed
 from fastwire.pulsar.protocol.deadletter import (
     DeadLetterPolicy,

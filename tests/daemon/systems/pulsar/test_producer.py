@@ -18,8 +18,10 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Record, split_payload
 from fastwire.pulsar.producing.batcher import Batching, BatchLimits
-from fastwire.pulsar.producing.producer import Access, ProducerSettings, SendTimeout, TooLargeError
+from fastwire.pulsar.producing.encoder import TooLargeError
+from fastwire.pulsar.producing.producer import SendTimeout
 from fastwire.pulsar.producing.router import HASHES, Hashing, Router
+from fastwire.pulsar.producing.settings import Access, ProducerSettings
 from fastwire.pulsar.protocol.request import BrokerError
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions, running
