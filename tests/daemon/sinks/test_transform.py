@@ -243,8 +243,8 @@ LONG = "SELECT id, levenshtein(repeat(text, 40000 * id::BIGINT), repeat('b', 400
 def test_a_row_whose_query_has_no_end_is_a_dead_letter(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._TIME_S", 0.5)
-    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._QUIET_S", 0.0)
+    for name, value in (("_TIME_S", 0.5), ("_WALL", 1000), ("_QUIET_S", 0.0)):
+        monkeypatch.setattr(f"fastwire_daemon.config.sqlprocess.{name}", value)
     sink = opened(transformed(LONG))
     reasons: list[str | None] = []
     monkeypatch.setattr(sink, "_on_full", reasons.append)
