@@ -109,6 +109,9 @@ class DecodeConfig(Table):
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name. With
     "_deleted" a null value (a tombstone) becomes a row in which it is true, and the columns of the values are null."""
+    maps: tuple[Text, ...] = ()
+    """With schema = "infer": objects whose keys are values, such as ids, become maps: "stock", "customer.by_id",
+    "lines[].prices"."""
     keys: KeysConfig | None = None
     """Decoding of the keys as well, for the column _key."""
     transform: Text | None = None
@@ -250,8 +253,13 @@ def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str
     return tuple(columns)
 
 
-def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], system: str, tell: Tell) -> None:
-    """Check the keys beside those of the sink, and the schema; report each problem to ``tell``."""
+def check_decode(
+    path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], system: str, tell: Tell, start: object = None
+) -> None:
+    """Check the keys beside those of the sink, and the schema; report each problem to ``tell``.
+
+    ``start`` is that of the source.
+    """
     _check_kind(path, sink, tell)
     if "columns" in sink:
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
@@ -276,8 +284,10 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         tell((*path, "schema"), "is required: the file with the schema of the values")
     if not isinstance(schema, str) or not schema.strip():
         return
-    if schema == INFER and not _can_infer(path, decode, sink, tell):
+    if schema == INFER and not _can_infer(path, decode, sink, start, tell):
         return
+    if schema != INFER and decode.get("maps"):
+        tell((*path, "maps"), f'is for schema = "{INFER}": a schema says itself which fields are maps')
     try:
         program = read_program(Path(schema), str(decode.get("format")), _text(decode.get("message")))
     except ValueError as exc:
@@ -351,12 +361,16 @@ def refuse_uninferable(decode: DecodeConfig) -> None:
         raise ConfigError([Problem("", f"decode.{key}", message) for key, message in wrong])
 
 
-def _can_infer(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], tell: Tell) -> bool:
+def _can_infer(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], start: object, tell: Tell) -> bool:
     """Report the keys that need columns before the first record is there. Return False if there are any."""
     wrong = _uninferable(decode)
     kind = sink.get("type")
     if isinstance(kind, str) and kind in DATABASE_TYPES:
         wrong.append(("schema", f'is a file for the sink {kind}: "{INFER}" is for {", ".join(DATASET_TYPES)}, stdout'))
+    columns = decode.get("columns", ["*"])
+    if start == "latest" and isinstance(columns, list) and {*columns} == {"*"} and kind != "stdout":
+        why = "the pipeline would wait for a first record, begin behind it, and not land it"
+        wrong.append(("columns", f'needs a column of the records, such as "_offset", with start = "latest": {why}'))
     for key, message in wrong:
         tell((*path, key), message)
     return not wrong

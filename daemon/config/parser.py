@@ -179,7 +179,8 @@ class _Parser:
             grammar = grammar_of(source.get("url", ""))
             system = "" if grammar is None else grammar.name
             if isinstance(decode, dict):
-                check_decode(("pipelines", name, "decode"), decode, sink, system, self._problem)
+                place = ("pipelines", name, "decode")
+                check_decode(place, decode, sink, system, self._problem, source.get("start"))
                 if transform is not None:
                     self._problem(("pipelines", name, "transform"), "is a key of the table decode, where there is one")
             elif transform is not None:

@@ -55,6 +55,7 @@ class DatasetOptions:
     dataset with other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if
     the source delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a
     dataset with another topic of its ``system``: as for a Spark job, whose query would write those of another one.
+    With ``inferred`` the columns of decoded values are those of the dataset, and ``types`` those of a new one.
     With a ``target``,
     see ``target_text``, the rows are in that topic, and the dataset has the positions and the dead letters only.
     ``older_columns`` are the ``columns`` as versions wrote them that gave a job no ``types``: they may be among those.
@@ -68,6 +69,7 @@ class DatasetOptions:
     levels: tuple[str, ...] = ()
     extension: str = "parquet"
     types: tuple[Column, ...] = ()
+    inferred: bool = False
     shared: bool = False
     single_log: bool = False
     older_columns: tuple[str, ...] = ()
@@ -166,6 +168,8 @@ class Description:
         differences = []
         for name, word in _WORDS.items():
             held, wanted = getattr(self, name), getattr(options, name)
+            if name == "columns" and options.inferred and self.types:
+                continue  # they are taken as they are
             if name == "columns" and options.types and (self.types or {*held} <= {*options.older_columns}):
                 continue  # they are compared by type, here or by the writer
             if held != wanted:
@@ -176,7 +180,7 @@ class Description:
                 differences.append(f"the {name} of the dataset: {_show(held)}; configured: {_show(wanted)}")
         if _other_target(self.target, options.target):
             differences.append(f"the topic of the dataset: {_show(self.target)}; configured: {_show(options.target)}")
-        if self.types and options.types:
+        if self.types and options.types and not options.inferred:
             try:
                 added_types(self.types, options.types)
             except SchemaError as exc:

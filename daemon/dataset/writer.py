@@ -214,6 +214,11 @@ class DatasetWriter:
             finally:
                 staging.release()
 
+    def begin_with(self, columns: tuple[str, ...], types: tuple[Column, ...]) -> None:
+        """Set the columns of a dataset that this writer creates: see ``DatasetOptions``."""
+        self._options = replace(self._options, columns=columns, types=types)
+        self._origin = Origin(self._storage, self._options)
+
     # --- rolls
 
     def stage(self, directory: str = "") -> StagedFile:

@@ -35,7 +35,7 @@ from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory, use_one_blas_thread, use_system_allocator
 from ..runtime.tasks import in_thread
-from ..sinks.base import Sink, logged
+from ..sinks.base import FindColumns, Sink, logged
 from ..sinks.registry import build_sink
 from ..systems.registry import source_factory, topic_schemas
 from .http import HttpServer
@@ -278,14 +278,11 @@ class Service:
             from ..pipeline.topicchoice import topic_sink  # loads pyarrow
 
             return topic_sink(config)
-        make: Callable[..., Sink] = build_sink
-        if config.decode is not None and config.decode.inferred and config.sink.is_dataset:
-            from ..pipeline.inferredsink import inferred_sink as make  # loads pyarrow
         if config.sink.by_topic:
             from ..pipeline.fanout.places import Places  # loads pyarrow
 
-            return Places(config, lambda own: make(own, memory=memory, topics=topic_schemas(config), many=True))
-        return make(config, memory=memory, topics=topic_schemas(config))
+            return Places(config, lambda own: _sink_of(own, memory, many=True))
+        return _sink_of(config, memory)
 
     def _start(self, name: str, config: PipelineConfig, sink: "Sink | Places") -> None:
         for why in of_pipeline(config):
@@ -534,3 +531,13 @@ def _tell_end(name: str, pipeline: "Pipeline | FanOut") -> None:
         log.info(totals.sentence(name))
     else:
         log.info("ended", pipeline=name, **totals.fields())
+
+
+def _sink_of(config: PipelineConfig, memory: int, *, many: bool = False) -> Sink:
+    """Make the sink of a pipeline, or of one topic of many. Raises ConfigError."""
+    first: FindColumns | None = None
+    if config.decode is not None and config.decode.inferred:
+        from ..pipeline.firstrecords import FirstRecords  # loads pyarrow
+
+        first = FirstRecords(config)
+    return build_sink(config, memory=memory, topics=topic_schemas(config), many=many, first=first)

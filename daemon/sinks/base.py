@@ -1,7 +1,8 @@
 """The contract of sinks: all that a third-party sink needs (entry point group ``fastwire.sinks``)."""
 
+import threading
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
@@ -9,7 +10,10 @@ from fastwire.position import Log, Position
 
 from ..runtime.errors import SinkFailedError, Superseded
 
-__all__ = ["Decoded", "LoggedSink", "Sink", "SinkFailedError", "Superseded", "logged"]
+if TYPE_CHECKING:
+    from .valuedecoder import ValueDecoder
+
+__all__ = ["Decoded", "FindColumns", "LoggedSink", "Sink", "SinkFailedError", "Superseded", "logged"]
 
 
 @runtime_checkable
@@ -46,6 +50,16 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release resources; uncommitted rows are dropped. Called once, also after an error."""
+
+
+class FindColumns(Protocol):
+    """Finds the columns of a dataset that does not exist yet, where they are inferred from values."""
+
+    def __call__(self, decoder: "ValueDecoder", stop: threading.Event, /) -> None:
+        """Add the columns of the first values to ``decoder``. It blocks, and ends when ``stop`` is set.
+
+        Raises SinkFailedError while there are none, DatasetMismatchError if no dataset can have the columns.
+        """
 
 
 class Decoded(NamedTuple):

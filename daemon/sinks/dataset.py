@@ -34,7 +34,7 @@ from ..encoders.gather import Gatherer, Piece, by_values, memory_of
 from ..encoders.worker import CallerEncoder, EncoderThread
 from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
-from .base import Decoded
+from .base import Decoded, FindColumns
 from .valuedecoder import ValueDecoder
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class DatasetSink:
 
     ``gather_bytes`` bounds the memory of rows that are not written yet, over all files. ``medium`` and ``reached`` are
     those of ``DatasetWriter``. With a ``decoder`` the files have its columns. One of ``many`` sinks has no threads: it
-    encodes in its calls, and keeps rows in memory until they are worth an open file.
+    encodes in its calls, and keeps rows in memory until they are worth an open file. ``first`` finds the columns of a
+    dataset that does not exist yet, if the decoder infers them.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class DatasetSink:
         medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
         many: bool = False,
+        first: FindColumns | None = None,
     ) -> None:
         self._options = options
         self._many = many
@@ -99,6 +101,8 @@ class DatasetSink:
         self._full: dict[int, str] = {}
         self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop, hasty=True)
         self._decoder = decoder
+        self._first = first
+        self._found: tuple[Column, ...] = ()  # the columns of the first records
         prefix = "" if decoder is None else decoder.prefix
         unit, time = time_level(options.partition_by)
         self._of_records = unit != "none" and not time
@@ -253,12 +257,17 @@ class DatasetSink:
     # --- the sink
 
     def open(self) -> Coverage:
-        """Read the log of the dataset, and drop the files of an earlier roll of this sink."""
+        """Read the log of the dataset, and drop the files of an earlier roll of this sink.
+
+        Raises SinkFailedError as long as the columns of a new dataset cannot be inferred.
+        """
         self._drop_roll()
         self._stop.clear()
         coverage = self._writer.open()
         self._note_publishing()
         self._adopt()
+        if not self._writer.exists:
+            self._find_columns()
         if not self._threads:
             self._threads = [self._new_thread(i) for i in range(self._writers)]
         self._void = False
@@ -274,6 +283,7 @@ class DatasetSink:
                 # Staging a file creates the dataset; no commit names this file, so it is deleted with the roll.
                 nulls = hive_directory(((level, None) for level in self._options.levels), table=self._in_table)
                 self._writer.stage(self._folder(Log("", "", "-", "-"), 0) + nulls).close()
+                self._adopt()  # another writer may have been first
 
     def identify(self, cluster_id: str) -> None:
         """Compare the cluster's id with that of the dataset: see ``DatasetWriter.identify``."""
@@ -376,6 +386,18 @@ class DatasetSink:
         if self._failure is not None:
             raise self._failure
         return [staged for result in results for staged in result.result()]
+
+    def _find_columns(self) -> None:
+        """Find the columns of a dataset that this sink creates, once."""
+        decoder = self._decoder
+        if self._first is None or not isinstance(decoder, ValueDecoder):
+            return
+        if self._found:
+            decoder.adopt(self._found)
+        else:
+            self._first(decoder, self._stop)
+            self._found = decoder.types
+        self._writer.begin_with(decoder.columns, decoder.types)
 
     def _adopt(self) -> None:
         """Give the decoder the columns of the dataset. Raises DatasetMismatchError if they conflict with its own."""

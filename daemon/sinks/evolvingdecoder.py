@@ -1,6 +1,6 @@
 """The decoder of one part of the records, their values or their keys, whose columns grow with the records' schemas."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ class EvolvingDecoder:
     column wider, and those with columns that ``names`` refuses. Only columns that ``lands`` is true for count, and for
     tables also the ``levels``. With ``within`` the fields of the program are those of one column of this name. If it
     ``keeps_nulls``, a null is a row of nulls. If it ``infers``, a value of JSON is bad if it has a field without a
-    column: :meth:`infer` adds the column.
+    column: :meth:`infer` adds the column. Objects at the places ``maps`` become maps.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class EvolvingDecoder:
         names: NameRule = ANY_NAME,
         keeps_nulls: bool = False,
         infers: bool = False,
+        maps: Collection[str] = (),
     ) -> None:
         self.form = form
         self.given = program
@@ -81,6 +82,7 @@ class EvolvingDecoder:
         self._names = names
         self._keeps_nulls = keeps_nulls
         self._infers = infers
+        self._maps = maps
         self._written: dict[int, Written] = {}
         self._refusals: dict[int, str] = {}
         self._admitted: set[int] = set()
@@ -149,7 +151,7 @@ class EvolvingDecoder:
             table = self._of_table(union)
             return misfit(self._of_table(self._program), table) or crossed(table)
 
-        found = growth(self._program, values, refusal)
+        found = growth(self._program, values, refusal, self._maps)
         self._read_into(found.program)
         return found
 

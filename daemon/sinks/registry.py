@@ -24,7 +24,7 @@ from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.rowwise import names_of_records, read_transform
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.level import level_keys
-from .base import Sink
+from .base import FindColumns, Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
 
@@ -51,12 +51,12 @@ def build_sink(
     memory: int,
     topics: "TopicSchemas | None" = None,
     many: bool = False,
-    types: "Sequence[Column]" = (),
+    first: "FindColumns | None" = None,
 ) -> Sink:
     """Make the sink of a pipeline that may use ``memory`` bytes; it is not opened yet.
 
     ``topics`` are the schemas of the brokers, if values are decoded by them. ``many``: see ``DatasetSink``.
-    ``types`` are the columns of a new dataset, where they are inferred from values.
+    ``first`` finds the columns of a new dataset, where they are inferred from values.
 
     A plug-in is an entry point of the group ``fastwire.sinks``: a callable that returns a ``Sink``. It is called with
     the keys of its table in the configuration except fastwire's own (``type``, ``columns``, ``roll``, ``writers``);
@@ -68,7 +68,7 @@ def build_sink(
     if sink.type == "discard":
         return DiscardSink()
     if sink.is_dataset:
-        return _dataset_sink(config, memory, topics, many=many, types=types)
+        return _dataset_sink(config, memory, topics, many=many, first=first)
     if sink.is_database:
         return _database_sink(config, memory, topics)
     return _plugin_sink(sink)
@@ -96,21 +96,8 @@ def load_encoder(name: str) -> "type[Encoder]":
 
 
 def dataset_options(config: PipelineConfig) -> "DatasetOptions":
-    """Return the dataset options of a pipeline's configuration. Raises ConfigError.
-
-    Columns that are inferred are those of the dataset, which is looked at.
-    """
-    from ..dataset.origin import look_at
-    from ..dataset.place import bucket_of
-
-    if config.sink.is_topic:
-        return _positions_options(config)
-    decoder = value_decoder(config)
-    if config.decode is not None and config.decode.inferred and config.sink.path is not None and decoder is not None:
-        found = look_at(config.sink.path, None, bucket_of(config.sink))
-        if found is not None:
-            decoder.adopt(found.types)
-    return _options(config, decoder)
+    """Return the dataset options of a pipeline's configuration. Raises ConfigError."""
+    return _positions_options(config) if config.sink.is_topic else _options(config, value_decoder(config))
 
 
 def _positions_options(config: PipelineConfig) -> "DatasetOptions":
@@ -150,6 +137,7 @@ def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues 
         columns=_columns_of_records(config) if decoder is None else decoder.columns,
         levels=sink.partition_by.columns,
         types=() if decoder is None else decoder.types,
+        inferred=config.decode is not None and config.decode.inferred,
         split=sink.split,
         partition_by=sink.partition_by.level,
         extension=extension,
@@ -285,6 +273,7 @@ def _made_decoder(
         names=names,
         keys=keys,
         infers=decode.inferred,
+        maps=decode.maps,
     )
 
 
@@ -355,7 +344,7 @@ def _query_of(
 
 
 def _dataset_sink(
-    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", *, many: bool, types: "Sequence[Column]"
+    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", *, many: bool, first: "FindColumns | None"
 ) -> Sink:
     from ..dataset.place import bucket_of
     from .dataset import DatasetSink
@@ -363,8 +352,6 @@ def _dataset_sink(
     sink = config.sink
     assert sink.path is not None, "the configuration was checked"
     decoder = value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics)
-    if types and decoder is not None:
-        decoder.adopt(types)
     return DatasetSink(
         sink.path,
         _options(config, decoder),
@@ -374,6 +361,7 @@ def _dataset_sink(
         medium=bucket_of(sink),
         writers=1 if many else sink.writers,
         many=many,
+        first=first,
         gather_bytes=memory // _GATHER_SHARE,
     )
 

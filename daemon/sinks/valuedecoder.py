@@ -3,7 +3,7 @@
 import json
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.decode.evolution import Column, columns_of, named_as
+from fastwire.decode.json.growth import crowded
 from fastwire.decode.program import BadRecord, SchemaError, Step
 from fastwire.reason import Reason
 
@@ -41,7 +42,8 @@ class ValueDecoder(RecordRows):
     record has a version. While they are away, ``pause`` is called between two attempts. Columns of other schemas are
     added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column wider.
     With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys, by the same schemas.
-    If it ``infers``, the columns are those of the dataset and, for fields that it lacks, of the values.
+    If it ``infers``, the columns are those of the dataset and, for fields that it lacks, of the values; objects at the
+    places ``maps`` become maps.
     """
 
     prefix = "_"
@@ -64,6 +66,7 @@ class ValueDecoder(RecordRows):
         names: NameRule = ANY_NAME,
         keys: KeyDecoder | None = None,
         infers: bool = False,
+        maps: Collection[str] = (),
     ) -> None:
         super().__init__(columns, system, on_error=on_error)
         self._schemas = schemas
@@ -76,6 +79,7 @@ class ValueDecoder(RecordRows):
         self._levels = levels
         self._for_table = for_table
         self._infers = infers
+        self._maps = maps
         self._own = self.columns if infers else ()
         self._refused: set[str] = set()  # fields that were logged
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
@@ -92,6 +96,7 @@ class ValueDecoder(RecordRows):
             names=names,
             keeps_nulls=self._keeps_nulls,
             infers=infers,
+            maps=maps,
         )
         self._take_columns()
         own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._values.schema.names))
@@ -163,7 +168,7 @@ class ValueDecoder(RecordRows):
             decoded = self._values.decode(values, first, ids)
             if self._infers and self._infer(values, decoded.bad):
                 continue  # into the new columns
-            bad = [_named(one, values) for one in decoded.bad] if self._infers else list(decoded.bad)
+            bad = [_named(one, values, self._maps) for one in decoded.bad] if self._infers else list(decoded.bad)
             wrong = [one.row for one in bad]
             rows = self._joined(pa.record_batch(decoded), _without(opened, first, decoded.upto, wrong))
             if no := misnamed(rows, self._levels, _left(first, decoded.upto, wrong), table=self._for_table):
@@ -188,20 +193,20 @@ class ValueDecoder(RecordRows):
 
         Raises SchemaError if they conflict, or differ and must not.
         """
-        if self._infers:
-            self._values.take([column for column in types if self._keys is None or column.name != KEY])
-            self.columns = self._own
-        elif self._evolve != "add":
+        if not self._infers and self._evolve != "add":
             mine, held = ({each.plain for each in which} for which in (named_as(self.types, types), types))
             if types and (differing := mine ^ held):
                 names = ", ".join(sorted({column.name for column in differing}))
                 raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
         of_keys = [] if self._keys is None else [column for column in types if column.name == KEY]
         of_values = [column for column in types if column not in of_keys]
-        known = self._values.schema.names
-        if other := next((each for each in of_values if each.name in self.columns and each.name not in known), None):
+        own = {*self._own} if self._infers else {*self.columns} - {*self._values.schema.names}
+        if other := next((each for each in of_values if each.name in own), None):
             raise SchemaError(other.name, f"the dataset has {other}, and not the column of the records")
-        if not self._infers:
+        if self._infers:
+            self._values.take(of_values)
+            self.columns = self._own
+        else:
             self._values.adopt(of_values)
         if self._keys is not None and of_keys:
             self._keys.adopt(of_keys)
@@ -215,7 +220,9 @@ class ValueDecoder(RecordRows):
         try:
             found = self._values.infer(values, {*self._own, DELETED, KEY})
         except SchemaError as exc:
-            raise DatasetMismatchError(f"no columns can be inferred from the values: {exc}. Write the schema") from None
+            raise DatasetMismatchError(
+                f"no columns can be inferred from the values: {exc}. Name its place in decode.maps, or write the schema"
+            ) from None
         if found.added:
             _log.info("columns for fields of values are added", columns=[str(each) for each in found.added])
             self._take_columns()
@@ -289,12 +296,17 @@ class ValueDecoder(RecordRows):
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
 
 
-def _named(bad: BadRecord, values: pa.Array) -> BadRecord:
-    """Return ``bad`` with the name of the field that has no column, if that is its reason."""
+def _named(bad: BadRecord, values: pa.Array, maps: Collection[str]) -> BadRecord:
+    """Return ``bad`` with the name of the field that has no column, if that is its reason.
+
+    Of a value with too many fields it is the object that has the most of them.
+    """
     if bad.reason != Reason.NEW_COLUMNS:
         return bad
-    text = values[bad.row].as_py()[bad.offset :].decode(errors="replace")
-    name = json.JSONDecoder().raw_decode(text)[0]
+    value = values[bad.row].as_py()
+    if place := crowded(value, maps):
+        return bad._replace(path=place)
+    name = json.JSONDecoder().raw_decode(value[bad.offset :].decode(errors="replace"))[0]
     return bad._replace(path=f"{bad.path}.{name}" if bad.path else name)
 
 

@@ -1,6 +1,6 @@
 """Columns of JSON values that have no schema: those that values need besides the columns that there are."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..evolution import Column, columns_of, grown, program_of
@@ -8,7 +8,7 @@ from ..program import SchemaError, Step
 from .inference import MOST_INFERRED, Inference, parsed
 from .schema import fitted
 
-__all__ = ["NO_COLUMNS", "Growth", "growth"]
+__all__ = ["NO_COLUMNS", "Growth", "crowded", "growth"]
 
 NO_COLUMNS = fitted(program_of(()), ())
 """The program of objects of which no field is known."""
@@ -25,29 +25,37 @@ class Growth(NamedTuple):
 
 
 def growth(
-    program: Sequence[Step], values: Iterable[bytes], refusal: Callable[[Sequence[Step]], str] = lambda program: ""
+    program: Sequence[Step],
+    values: Iterable[bytes],
+    refusal: Callable[[Sequence[Step]], str] = lambda program: "",
+    maps: Collection[str] = (),
 ) -> Growth:
     """Return ``program`` with columns for the fields of ``values`` that it lacks.
 
     A column keeps its type, whatever the values are. Columns are added one after the other, and those are left out with
     which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Of a struct or a list
     only those below it are left out that have to be. Values that are no objects are passed over, and so are those that
-    have too many fields alone. Raises SchemaError if values have too many fields, and there are no columns yet.
+    have too many fields alone. Objects at the places ``maps`` become maps, and so do those that are maps already.
+    Raises SchemaError if the other values have too many fields together, and there are no columns yet.
     """
     objects = [*_objects(values)]
     refused: list[str] = []
-    inference = Inference(most=MOST_INFERRED, any_name=True)
+    held = dict(_places(columns_of(program)))
+    wanted = frozenset(
+        {*(place for place in maps if place not in held), *(place for place, arrow in held.items() if arrow == "+m")}
+    )
+    inference = _inference(wanted)
     try:
         for each in objects:
             inference.add(each)
     except SchemaError:
-        if len(program) == len(NO_COLUMNS):
-            raise
-        inference = Inference(most=MOST_INFERRED, any_name=True)
+        inference = _inference(wanted)
         try:
-            for each in _smaller(objects, refused):
+            for each in _smaller(objects, wanted, refused):
                 inference.add(each)
         except SchemaError as exc:
+            if len(program) == len(NO_COLUMNS):
+                raise
             refused.append(str(exc))
     made, added = tuple(program), list[Column]()
     left = [*reversed(lacking(inference.columns(), columns_of(program)))]
@@ -91,13 +99,48 @@ def _objects(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             yield read
 
 
-def _smaller(objects: Iterable[dict[str, Any]], refused: list[str]) -> Iterator[dict[str, Any]]:
+def crowded(value: bytes, maps: Collection[str] = ()) -> str:
+    """Return the place of the object with the most keys if ``value`` alone has too many fields for columns, else ""."""
+    if len(value) < 2 * MOST_INFERRED:
+        return ""  # it has no place for so many
+    try:
+        for each in _objects([value]):
+            _inference(frozenset(maps)).add(each)
+    except SchemaError as exc:
+        return exc.path
+    return ""
+
+
+def _inference(maps: frozenset[str]) -> Inference:
+    return Inference(most=MOST_INFERRED, any_name=True, maps=maps)
+
+
+def _places(columns: Sequence[Column], within: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the places of columns, and of what is below them, as ``Inference`` names them, with their types."""
+    for each in columns:
+        place = f"{within}.{each.name}" if within else each.name
+        column = each
+        while True:
+            yield place, column.arrow
+            if column.arrow == "+l":
+                place, column = f"{place}[]", column.children[0]
+            elif column.arrow == "+m":
+                place, column = f"{place}{{}}", column.children[0].children[1]
+            else:
+                break
+        yield from _places(column.children, place)
+
+
+def _smaller(objects: Iterable[dict[str, Any]], maps: frozenset[str], refused: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the objects without those that have too many fields alone: they would take the columns of the others."""
+    places = set[str]()
     for each in objects:
         try:
-            Inference(most=MOST_INFERRED, any_name=True).add(each)
+            _inference(maps).add(each)
         except SchemaError as exc:
-            refused.append(str(exc))
+            if exc.path not in places:
+                refused.append(str(exc))
+            places.add(exc.path)
         else:
             yield each
 

@@ -215,6 +215,58 @@ def test_each_topic_has_its_own_columns(tmp_path: Path, kind: str) -> None:
     assert [row["id"] for row in orders] == [0, 1, 2, 3] and orders[3]["new"] == {"deep": [1]}
 
 
+def test_a_record_with_too_many_fields_is_a_dead_letter_that_names_the_object_with_the_most(tmp_path: Path) -> None:
+    config, data = tmp_path / "c.toml", tmp_path / "data"
+    crowd = {"id": 0, "new": 1, "by_id": {f"k{i}": i for i in range(600)}}
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        config.write_text(TEXT.format(url=broker.url, path=data))
+        produce(broker, [crowd, crowd, {"id": 1}])
+        lines = run(config)
+        produce(broker, [crowd, {"id": 2}])
+        run(config)
+    assert [row["id"] for row in rows(data)] == [1, 2]
+    reasons = letters(data)
+    assert len(reasons) == 3 and all(reason.endswith(", in by_id") for reason in reasons), reasons
+    warned = [line["field"] for line in lines if line["event"].startswith("a field cannot have a column")]
+    assert len(warned) == 1 and "more than 512 columns, 509 of them in by_id" in warned[0], warned
+
+
+def test_ids_as_keys_end_the_pipeline_with_the_name_of_their_object_until_it_is_a_map(tmp_path: Path) -> None:
+    config, data = tmp_path / "c.toml", tmp_path / "data"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        text = TEXT.format(url=broker.url, path=data)
+        config.write_text(text)
+        produce(broker, [{"id": i, "by_id": {f"k{i}": {"n": i}}} for i in range(600)])
+        ran = command("run", config, "--until-end")
+        assert ran.returncode and "of them in by_id" in ran.stderr and "decode.maps" in ran.stderr, ran.stderr
+        config.write_text(text.replace('"infer"', '"infer"\nmaps = ["by_id"]'))
+        run(config)
+        produce(broker, [{"id": 600, "by_id": {"x": {"n": 1, "new": [1]}}, "more": {"k": 1}}])
+        config.write_text(text)  # what is a map stays one
+        run(config)
+    landed = rows(data)
+    assert [key for key, _ in landed[5]["by_id"]] == ["k5"] and len(landed) == 601
+    assert landed[600] == {"id": 600, "by_id": [("x", {"n": 1, "new": [1]})], "more": {"k": 1}, "_offset": 600}
+
+
+def test_a_dataset_with_other_columns_of_the_records_is_refused_in_words(tmp_path: Path) -> None:
+    config, data, schema = tmp_path / "c.toml", tmp_path / "data", tmp_path / "key.avsc"
+    schema.write_text(json.dumps({"type": "record", "name": "K", "fields": [{"name": "k", "type": "long"}]}))
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        text = TEXT.format(url=broker.url, path=data).replace('"_offset"', '"_offset", "_key"')
+        keys = f'keys = {{ format = "json", schema = "{schema}" }}'
+        config.write_text(text.replace('"infer"', f'"infer"\n{keys}'))
+        produce(broker, [{"id": 1}])
+        command("run", config, "--until-end")
+        config.write_text(text)
+        ran = command("run", config, "--until-end")
+    assert ran.returncode and "the dataset has _key struct" in ran.stderr, ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
@@ -229,9 +281,21 @@ def test_what_needs_columns_before_the_first_record_is_refused(tmp_path: Path, k
     given = {"format": "json", "schema": "infer"} | keys
     with pytest.raises(ConfigError, match=re.escape(why)):
         decoder_of(parse_decode(given), "kafka")
-    told: list[str] = []
-    check_decode(("decode",), given, {"type": "parquet"}, "kafka", lambda path, text: told.append(text))
-    assert any(why in text for text in told), told
+    assert any(why in text for text in told(given)), told(given)
+
+
+def told(decode: dict[str, Any], start: object = None) -> list[str]:
+    texts: list[str] = []
+    check_decode(("decode",), decode, {"type": "parquet"}, "kafka", lambda path, text: texts.append(text), start)
+    return texts
+
+
+def test_a_start_behind_the_first_record_needs_a_column_that_does_not_wait_for_it() -> None:
+    decode: dict[str, Any] = {"format": "json", "schema": "infer"}
+    assert ["begin behind it, and not land it" in text for text in told(decode, "latest")] == [True]
+    assert told(decode | {"columns": ["*", "_offset"]}, "latest") == told(decode, "earliest") == []
+    (why,) = told({"format": "json", "schema": __file__, "maps": ["a"]}, "earliest")[:1]
+    assert "a schema says itself which fields are maps" in why
 
 
 def test_commands_and_scripts_infer_the_columns_as_well(tmp_path: Path) -> None:
