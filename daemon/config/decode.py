@@ -365,8 +365,11 @@ def _can_infer(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any]
     """Report the keys that need columns before the first record is there. Return False if there are any."""
     wrong = _uninferable(decode)
     kind = sink.get("type")
-    if isinstance(kind, str) and kind in DATABASE_TYPES:
-        wrong.append(("schema", f'is a file for the sink {kind}: "{INFER}" is for {", ".join(DATASET_TYPES)}, stdout'))
+    if sink.get("envelope") not in (None, "none"):
+        wrong.append(("schema", "is a file for an envelope, whose columns are known before the first record"))
+    if sink.get("mode") == "upsert" and start == "latest":
+        why = "the first records, which have the columns of the key, are before their first position"
+        wrong.append(("schema", f'is a file for mode = "upsert" and start = "latest": {why}'))
     columns = decode.get("columns", ["*"])
     if start == "latest" and isinstance(columns, list) and {*columns} == {"*"} and kind != "stdout":
         why = "the pipeline would wait for a first record, begin behind it, and not land it"

@@ -34,11 +34,12 @@ from ..encoders.gather import Gatherer, Piece, by_values, memory_of
 from ..encoders.worker import CallerEncoder, EncoderThread
 from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
-from .base import Decoded, FindColumns
-from .valuedecoder import ValueDecoder
+from .base import Decoded
+from .firstcolumns import FirstColumns
 
 if TYPE_CHECKING:
     from .transform import TransformedValues
+    from .valuedecoder import ValueDecoder
 
 __all__ = ["DatasetSink", "file_extension"]
 
@@ -72,7 +73,7 @@ class DatasetSink:
 
     ``gather_bytes`` bounds the memory of rows that are not written yet, over all files. ``medium`` and ``reached`` are
     those of ``DatasetWriter``. With a ``decoder`` the files have its columns. One of ``many`` sinks has no threads: it
-    encodes in its calls, and keeps rows in memory until they are worth an open file. ``first`` finds the columns of a
+    encodes in its calls, and keeps rows in memory until they are worth an open file. ``first`` has the columns of a
     dataset that does not exist yet, if the decoder infers them.
     """
 
@@ -91,7 +92,7 @@ class DatasetSink:
         medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
         many: bool = False,
-        first: FindColumns | None = None,
+        first: FirstColumns | None = None,
     ) -> None:
         self._options = options
         self._many = many
@@ -102,7 +103,6 @@ class DatasetSink:
         self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop, hasty=True)
         self._decoder = decoder
         self._first = first
-        self._found: tuple[Column, ...] = ()  # the columns of the first records
         prefix = "" if decoder is None else decoder.prefix
         unit, time = time_level(options.partition_by)
         self._of_records = unit != "none" and not time
@@ -266,8 +266,9 @@ class DatasetSink:
         coverage = self._writer.open()
         self._note_publishing()
         self._adopt()
-        if not self._writer.exists:
-            self._find_columns()
+        if self._first is not None and self._decoder is not None and not self._writer.exists:
+            self._first.take(self._stop)
+            self._writer.begin_with(self._decoder.columns, self._decoder.types)
         if not self._threads:
             self._threads = [self._new_thread(i) for i in range(self._writers)]
         self._void = False
@@ -386,18 +387,6 @@ class DatasetSink:
         if self._failure is not None:
             raise self._failure
         return [staged for result in results for staged in result.result()]
-
-    def _find_columns(self) -> None:
-        """Find the columns of a dataset that this sink creates, once."""
-        decoder = self._decoder
-        if self._first is None or not isinstance(decoder, ValueDecoder):
-            return
-        if self._found:
-            decoder.adopt(self._found)
-        else:
-            self._first(decoder, self._stop)
-            self._found = decoder.types
-        self._writer.begin_with(decoder.columns, decoder.types)
 
     def _adopt(self) -> None:
         """Give the decoder the columns of the dataset. Raises DatasetMismatchError if they conflict with its own."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
     from ..net.schemaregistry import TopicSchemas
+    from .firstcolumns import FirstColumns
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
@@ -70,7 +71,7 @@ def build_sink(
     if sink.is_dataset:
         return _dataset_sink(config, memory, topics, many=many, first=first)
     if sink.is_database:
-        return _database_sink(config, memory, topics)
+        return _database_sink(config, memory, topics, first)
     return _plugin_sink(sink)
 
 
@@ -361,12 +362,23 @@ def _dataset_sink(
         medium=bucket_of(sink),
         writers=1 if many else sink.writers,
         many=many,
-        first=first,
+        first=_first_columns(decoder, first),
         gather_bytes=memory // _GATHER_SHARE,
     )
 
 
-def _database_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:
+def _first_columns(
+    decoder: "ValueDecoder | TransformedValues | None", find: FindColumns | None
+) -> "FirstColumns | None":
+    from .firstcolumns import FirstColumns
+    from .valuedecoder import ValueDecoder
+
+    return None if find is None or not isinstance(decoder, ValueDecoder) else FirstColumns(decoder, find)
+
+
+def _database_sink(
+    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", first: FindColumns | None
+) -> Sink:
     try:
         from .postgresql.making import make_sink
     except ModuleNotFoundError as exc:
@@ -374,7 +386,8 @@ def _database_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | 
             "type", f"{config.sink.type} needs a driver: pip install 'fastwire-daemon[postgresql]' ({exc})"
         ) from exc
     decoder = value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics)
-    return make_sink(config, decoder, gather_bytes=memory // _GATHER_SHARE)
+    first_columns = _first_columns(decoder, first)
+    return make_sink(config, decoder, gather_bytes=memory // _GATHER_SHARE, first=first_columns)
 
 
 def _decoded_stdout(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:

@@ -47,6 +47,7 @@ def infer(
     from fastwire.decode.program import SchemaError
 
     from ...config import ConfigError
+    from ...dataset.proof.report import counted
     from ...runtime.logs import configure
     from .finding import NothingInferred, findings
     from .framing import Sorted
@@ -61,9 +62,11 @@ def infer(
     except ConfigError as exc:
         refuse(exc, broker)
     values = Sorted(found.values())
-    say(f"{', '.join(topics)}: {values.total} of the newest records, of {found.partitions} partitions")
+    say(
+        f"{', '.join(topics)}: the newest {counted(values.total, 'record')} of {counted(found.partitions, 'partition')}"
+    )
     for kind, count in values.counts.most_common():
-        say(f"  {count} {kind}")
+        say(f"  {counted(count, kind.one, kind)}")
     try:
         schema = findings(values, topics[0], frozenset(maps or ()), times=times, registry=registry, say=say)
     except SchemaError as exc:

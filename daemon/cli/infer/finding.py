@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fastwire.decode.json.inference import Fact, Inference
 from fastwire.errors import FastwireError
 
+from ...dataset.proof.report import counted
 from .framing import WRAPPER, Kind, Sorted
 
 __all__ = ["NothingInferred", "Schema", "findings"]
@@ -52,7 +53,7 @@ def findings(values: Sorted, topic: str, maps: frozenset[str], *, times: bool, r
 def _of_objects(values: Sorted, name: str, maps: frozenset[str], *, times: bool, say: Say) -> Schema:
     without: frozenset[str] = frozenset()
     if (events := values.change_events) * 2 > len(values.objects):
-        say(f"  {events} of them are change events of Debezium: the sink postgresql can carry them out")
+        say(f"  {counted(events, 'change event')} of Debezium among them: the sink postgresql can carry them out")
         if all("payload" in each and each.keys() <= WRAPPER for each in values.objects):
             say("  each has its schema beside its payload: that part is left out")
             without = frozenset({"schema"})
@@ -68,9 +69,10 @@ def _of_objects(values: Sorted, name: str, maps: frozenset[str], *, times: bool,
         say(f"no object is at {', '.join(strange)}, which --map names")
     odd = [f"{each.path} {sentence}" for each in facts for sentence in each.odd]
     if rest := values.total - len(values.objects) - values.counts[Kind.NULL]:
-        odd.append(f"{rest} values are no JSON objects: they become dead letters")
+        odd.append(f"{counted(rest, 'value is no JSON object', 'values are no JSON objects')}: a dead letter for each")
     if nulls := values.counts[Kind.NULL]:
-        odd.append(f'{nulls} values are null: dead letters, or rows where columns has "_deleted"')
+        null = counted(nulls, "value is null", "values are null")
+        odd.append(f'{null}: a dead letter for each, or a row where columns has "_deleted"')
     if odd:
         say("")
         say("odd")

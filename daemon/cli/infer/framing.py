@@ -17,14 +17,22 @@ _OPERATIONS = frozenset("crudtm")
 
 
 class Kind(StrEnum):
-    """Kinds of values; the text is for people."""
+    """Kinds of values; the texts are for people, of several values and of ``one``."""
 
-    NULL = "null values (tombstones)"
-    OBJECT = "JSON objects"
-    JSON = "JSON values that are no objects"
-    FRAMED = "values behind the id of a schema"
-    TEXT = "texts that are no JSON"
-    BINARY = "binary values"
+    one: str
+
+    def __new__(cls, several: str, one: str) -> "Kind":
+        """Make a kind of its two texts."""
+        made = str.__new__(cls, several)
+        made._value_, made.one = several, one
+        return made
+
+    NULL = "null values (tombstones)", "null value (a tombstone)"
+    OBJECT = "JSON objects", "JSON object"
+    JSON = "JSON values that are no objects", "JSON value that is no object"
+    FRAMED = "values behind the id of a schema", "value behind the id of a schema"
+    TEXT = "texts that are no JSON", "text that is no JSON"
+    BINARY = "binary values", "binary value"
 
 
 class Sorted:

@@ -153,6 +153,6 @@ def _log_to_json(report: LogReport) -> dict[str, Any]:
     }
 
 
-def counted(count: int, thing: str) -> str:
-    """Return a number with its noun, in the plural if necessary."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+def counted(count: int, thing: str, things: str = "") -> str:
+    """Return a number with its noun, in the plural (``things``, by default with an s) if necessary."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {things or f'{thing}s'}"

@@ -63,7 +63,7 @@ class Landing:
         entry = ledger.hold(session)
         if entry is None:
             raise recorded.gone(f"nothing of it is recorded in {self._target.schema} any more")
-        recorded.compare(entry)
+        recorded.compare(entry, rolling=True)
         coverage = ledger.lock(session, {*(span.log for span in roll.spans), *roll.floors})
         self._reached("locked")
         try:
@@ -96,6 +96,7 @@ class Landing:
         session.commit()
         self._reached("committed")
         recorded.entry = entry
+        recorded.compare(entry)  # takes the columns of other writers
         recorded.known.update(coverage)
         return [letter for _, letter in refused]
 

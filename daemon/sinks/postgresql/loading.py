@@ -63,6 +63,8 @@ class Replacing:
 
     def put(self, ready: Sequence[Ready]) -> None:
         """See ``Loading``."""
+        if not ready:
+            return  # all records of the roll are dead letters
         last = max((at for at, each in enumerate(ready) if each.clears), default=0)
         if ready[last].clears:
             self._session.run(f"TRUNCATE {self._target.name}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fastwire.decode.evolution import Column
 from fastwire.systems import row_of
 
-from ...config import ConfigError, PipelineConfig, Problem
+from ...config import ConfigError, PipelineConfig, Problem, SinkConfig
 from ...config.database import connection_uri, shown, table_parts
 from ...config.decode import DELETED, KEY
 from ...dataset.columnnames import NameRule
@@ -20,6 +20,7 @@ from .sink import PostgresSink
 from .target import Target
 
 if TYPE_CHECKING:
+    from ..firstcolumns import FirstColumns
     from ..transform import TransformedValues
     from ..valuedecoder import ValueDecoder
 
@@ -49,8 +50,12 @@ def make_sink(
     decoder: "ValueDecoder | TransformedValues | None",
     *,
     gather_bytes: int,
+    first: "FirstColumns | None" = None,
 ) -> PostgresSink:
-    """Return the sink; it is not opened yet. Raises ConfigError."""
+    """Return the sink; it is not opened yet. Raises ConfigError.
+
+    ``first`` has the columns of a table that nothing is recorded of, if the decoder infers them.
+    """
     source, sink = pipeline.source, pipeline.sink
     known = row_of(source.system).names
     rows: RecordRows | TransformedValues
@@ -60,9 +65,7 @@ def make_sink(
     else:
         rows = decoder
     unstored = _unstored(pipeline) & frozenset(rows.columns)
-    types = () if decoder is None else decoder.types
-    made: Sequence[Column] = data_columns(source.system, rows.columns, types)
-    problems = []
+    made: Sequence[Column] = _columns_of(source.system, rows)
     changes = sink.envelope == "debezium"
     if changes:
         try:
@@ -70,33 +73,53 @@ def make_sink(
         except ValueError as exc:
             raise ConfigError([Problem("", "sink.envelope", str(exc))]) from None
     made = [each for each in made if each.name not in unstored]
-    for each in made:
-        try:
-            arrow_of(each)
-        except ValueError as exc:
-            problems.append(Problem("", "sink.table", str(exc)))
-    if why := NAMES.refusal(made):
-        problems.append(Problem("", "sink.table", f"{why}: PostgreSQL cuts names behind 63 bytes"))
-    names = {each.name for each in made}
-    for key, wanted in (("key", sink.key), ("types", tuple(sink.types))):
-        problems += [
-            Problem("", f"sink.{key}", f'"{name}" is not a column of the rows') for name in wanted if name not in names
-        ]
+    inferred = pipeline.decode is not None and pipeline.decode.inferred
+    problems = [] if inferred else _misfits(made, sink)
     if sink.mode == "upsert" and source.shared:
         why = "needs the records of a key in order, and consumers share the partitions: take another subscription_type"
         problems.append(Problem("", "sink.mode", f'"upsert" {why}'))
     if problems:
         raise ConfigError(problems)
+
+    def now() -> Sequence[Column]:
+        columns = [each for each in _columns_of(source.system, rows) if each.name not in unstored]
+        if wrong := _misfits(columns, sink):
+            raise ValueError("; ".join(f"{each.key}: {each.message}" for each in wrong))
+        return columns
+
     options = PostgresOptions(
         system=source.system,
         cluster=source.cluster_name,
         hosts=tuple(source.url.hosts.split(",")),
         shared=source.shared,
         columns=made,
+        inferred=now if inferred else None,
         unstored=unstored,
         changes=changes,
     )
-    return PostgresSink(server_of(pipeline), target_of(pipeline), options, rows, gather_bytes=gather_bytes)
+    return PostgresSink(server_of(pipeline), target_of(pipeline), options, rows, gather_bytes=gather_bytes, first=first)
+
+
+def _columns_of(system: str, rows: "RecordRows | TransformedValues") -> tuple[Column, ...]:
+    return data_columns(system, rows.columns, getattr(rows, "types", ()))
+
+
+def _misfits(columns: Sequence[Column], sink: SinkConfig) -> list[Problem]:
+    """Return why a table cannot have the columns, by the key of the configuration."""
+    problems = []
+    for each in columns:
+        try:
+            arrow_of(each)
+        except ValueError as exc:
+            problems.append(Problem("", "sink.table", str(exc)))
+    if why := NAMES.refusal(columns):
+        problems.append(Problem("", "sink.table", f"{why}: PostgreSQL cuts names behind 63 bytes"))
+    names = {each.name for each in columns}
+    for key, wanted in (("key", sink.key), ("types", tuple(sink.types))):
+        problems += [
+            Problem("", f"sink.{key}", f'"{name}" is not a column of the rows') for name in wanted if name not in names
+        ]
+    return problems
 
 
 def _unstored(pipeline: PipelineConfig) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """The options of a sink: the source of the records, and the columns of their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,6 +23,9 @@ class PostgresOptions:
     """True if the source delivers in any order."""
     columns: Sequence[Column]
     """The columns of the rows by the configuration; other schemas may add some, or have wider ones."""
+    inferred: Callable[[], Sequence[Column]] | None = None
+    """If they are inferred from values: returns those that there are now, in place of ``columns``. Raises ValueError
+    if no table can have them."""
     unstored: frozenset[str] = frozenset()
     """Columns of the rows that say what to do with them, and are not in the table."""
     changes: bool = False
@@ -31,4 +34,5 @@ class PostgresOptions:
     @property
     def schema(self) -> pa.Schema:
         """The columns. Raises ValueError for one that PostgreSQL has no type for."""
-        return pa.schema([pa.field(each.name, arrow_of(each)) for each in self.columns])
+        columns = self.columns if self.inferred is None else self.inferred()
+        return pa.schema([pa.field(each.name, arrow_of(each)) for each in columns])

@@ -4,7 +4,7 @@ A name identifies no table: databases are restored, and tables dropped and made 
 the positions that this process has seen outlive a failed connection, and are compared whenever it connects again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -50,12 +50,16 @@ class Recorded:
         """The mode of the table, with its key."""
         return f"upsert {', '.join(self._target.key)}" if self._target.key else "append"
 
-    def open(self, session: Session) -> None:
-        """Read what is recorded, and compare it with the configuration and with what is known."""
+    def open(self, session: Session, first: Callable[[], None] = lambda: None) -> None:
+        """Read what is recorded, and compare it with the configuration and with what is known.
+
+        ``first`` is called if nothing is recorded, before the columns of a table that is there are compared.
+        """
         self.entry = self.ledger.look(session)
         if self.entry is None:
             if self._id:
                 raise self.gone(f"nothing of it is recorded in {self._target.schema}")
+            first()
             self._compare_table(session, exists=False)
             return
         self.compare(self.entry)
@@ -68,7 +72,7 @@ class Recorded:
         """Read the positions that have landed."""
         self.entry = self.ledger.look(session)
         if self.entry is not None:
-            self.compare(self.entry)
+            self.compare(self.entry, rolling=True)
             self.known = self.ledger.coverage(session)
         elif self._id:
             raise self.gone(f"nothing of it is recorded in {self._target.schema} any more")
@@ -84,6 +88,8 @@ class Recorded:
         session.begin()
         self.ledger.make(session)
         made = self.ledger.begin(session, entry)
+        if not made and (other := self.ledger.look(session)) is not None:
+            self.compare(other)  # its columns are those of the table
         if made and self._target.look(session) is None:
             self._target.make(session, self._schema())
         self._compare_table(session, exists=True)
@@ -129,8 +135,11 @@ class Recorded:
             raise self._mismatch(f"it has not got its new columns {', '.join(lacking)}")
         self.held = found.columns
 
-    def compare(self, entry: Entry) -> None:
-        """Compare what is recorded with what this process knows and does."""
+    def compare(self, entry: Entry, *, rolling: bool = False) -> None:
+        """Compare what is recorded with what this process knows and does, and take its columns.
+
+        While rows are ``rolling``, columns that are inferred stay those of the roll.
+        """
         if self._id and entry.id != self._id:
             raise self._mismatch(
                 f"it was recorded anew: its id is {entry.id}, and this process has landed records in the one with the "
@@ -141,7 +150,7 @@ class Recorded:
                 raise self._mismatch(f"{what} of the table: {was}; configured: {now}. Use another table")
         adopt = getattr(self._decoder, "adopt", None)
         try:
-            if adopt is not None and entry.types:
+            if adopt is not None and entry.types and not (rolling and self._options.inferred):
                 adopt(entry.types)
         except SchemaError as exc:
             raise self._mismatch(f'{exc}. Use another table, or evolve = "add" where columns are only added') from exc
@@ -172,7 +181,8 @@ class Recorded:
                 raise self.gone("records have landed in it, and it does not exist")
             self.held = {}
             return
-        if wrong := self._target.differences(found, self._schema()):
+        unknown = self._options.inferred is not None and not self._decoder.types
+        if wrong := [] if unknown else self._target.differences(found, self._schema()):
             raise self._mismatch("; ".join(wrong))
         self.held = found.columns
 

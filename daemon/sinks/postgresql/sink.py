@@ -22,6 +22,7 @@ from fastwire.position import Log, Position, positions_of
 from ...runtime.errors import SinkFailedError
 from ...runtime.logs import get_logger
 from ..base import Decoded
+from ..firstcolumns import FirstColumns
 from ..recordrows import DecodedRows, RecordRows
 from .envelope import opened
 from .fates import count_runs
@@ -48,7 +49,8 @@ class PostgresSink:
     """A ``LoggedSink`` over one table.
 
     ``decoder`` makes the rows. ``gather_bytes`` bounds the memory of a roll, which then ends. ``reached`` is called
-    with each step of a commit: "locked", "loaded", "landed", "committed".
+    with each step of a commit: "locked", "loaded", "landed", "committed". ``first`` has the columns of a table that
+    nothing is recorded of, if the decoder infers them.
     """
 
     committed_files = 0
@@ -62,10 +64,12 @@ class PostgresSink:
         *,
         gather_bytes: int = 64 << 20,
         reached: Callable[[str], None] = lambda step: None,
+        first: FirstColumns | None = None,
     ) -> None:
         self._server, self._target, self._options, self._decoder = server, target, options, decoder
         self._gather_bytes = gather_bytes
         self._reached = reached
+        self._first = first
         self._numbers = positions_of(options.system).number_columns
         self.recorded = Recorded(server, target, options, decoder)
         """The table, as this sink knows it."""
@@ -146,7 +150,7 @@ class PostgresSink:
             session = self._session = Session(self._server, self._stop)
             if session.rows("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'")[0][0]:
                 raise SinkFailedError(f"{self._server.name} is read-only: another server of it may take writes")
-            self.recorded.open(session)
+            self.recorded.open(session, self._find_columns)
         self._void = False
         return self.recorded.known.copy()
 
@@ -222,6 +226,10 @@ class PostgresSink:
         if self._session is None:
             raise SinkFailedError("the sink is not open")
         return self._session
+
+    def _find_columns(self) -> None:
+        if self._first is not None:
+            self._first.take(self._stop)
 
     def _gather(self, chunk: Chunk) -> None:
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
