@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,11 @@ from ..systems.registry import system_named
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = ["Piece", "decode_table", "decoded", "decoder_for"]
+__all__ = ["Piece", "Undecoded", "decode_table", "decoded", "decoder_for", "first_inferred"]
+
+Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]
+"""Records, and their logs: of each run the first row and the number of rows."""
+MOST_BYTES = 16 << 20
 
 
 class Piece(NamedTuple):
@@ -69,6 +74,28 @@ def decoded(
             yield Piece(rows.batch, rows.dead_letters)
     except LogRefusedError as exc:
         raise exc.with_traceback(None) from None
+
+
+def first_inferred(decoder: "ValueDecoder", pieces: Iterator[Undecoded], limit: int | None) -> Iterator[Undecoded]:
+    """Yield ``pieces`` after ``decoder`` has got the columns of the values in the first of them.
+
+    Those are so many rows as pipelines look at, or ``limit`` if that is less. Raises DatasetMismatchError.
+    """
+    from ..sinks.valuedecoder import MOST_SAMPLES
+
+    wanted = MOST_SAMPLES if limit is None else min(limit, MOST_SAMPLES)
+    first: list[Undecoded] = []
+    rows = nbytes = 0
+    for piece in pieces:
+        first.append(piece)
+        rows += piece[0].num_rows
+        nbytes += piece[0].column("value").nbytes
+        if rows >= wanted or nbytes >= MOST_BYTES:
+            break
+    values = chain.from_iterable(batch.column("value") for batch, _ in first)
+    decoder.infer(value.as_py() for value in islice(values, wanted) if value.is_valid)
+    yield from first
+    yield from pieces
 
 
 def _pause(why: str, seconds: float) -> None:

@@ -17,7 +17,7 @@ from ..config.decode import DecodeConfig
 from ..config.fields import parse_moment
 from ..config.rowwise import quoted, types_of_records
 from ..systems.registry import reading, system_named
-from .decoding import decode_table, decoded, decoder_for
+from .decoding import Undecoded, decode_table, decoded, decoder_for, first_inferred
 from .loopthread import LoopThread
 from .progress import Progress
 
@@ -153,7 +153,11 @@ class Records:
             )
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader for what does not fit into memory; its columns are those of the first records."""
+        """Return a reader for what does not fit into memory; its columns are those of the first records.
+
+        Columns that are inferred are those of the first 10,000. A later record with a further field ends the reading
+        with FastwireError.
+        """
         batches = self.batches()
         first = next(batches, None)
         schema = self._empty() if first is None else first.schema
@@ -210,24 +214,30 @@ class Records:
             return
         decoder = decoder_for(self._connection, self._decode)
         with _Stream(self._connection, self._topics, self._start) as stream:
-            cut = Cut(self._partitions, self._end)
-            count = stream.partitions() if self._end is not None and self._partitions is None else 0
-            for chunk in stream:
-                self._note(chunk.dead_letters)
-                if not chunk.rows:
-                    continue
-                for batch, runs in cut.pieces(chunk):
-                    for rows, letters in decoded(decoder, batch, runs, self._columns):
-                        self._note(letters)
-                        piece = rows if left is None else rows[:left]
-                        if piece.num_rows:
-                            yield piece
-                        if left is not None:
-                            left -= piece.num_rows
-                            if left <= 0:
-                                return
-                if count and cut.ended >= count:
-                    return
+            pieces = self._pieces(stream)
+            if decoder is not None and decoder.infers:
+                pieces = first_inferred(decoder, pieces, left)
+            for batch, runs in pieces:
+                for rows, letters in decoded(decoder, batch, runs, self._columns):
+                    self._note(letters)
+                    piece = rows if left is None else rows[:left]
+                    if piece.num_rows:
+                        yield piece
+                    if left is not None:
+                        left -= piece.num_rows
+                        if left <= 0:
+                            return
+
+    def _pieces(self, stream: "_Stream") -> Iterator[Undecoded]:
+        """Yield what is wanted of the chunks of ``stream``."""
+        cut = Cut(self._partitions, self._end)
+        count = stream.partitions() if self._end is not None and self._partitions is None else 0
+        for chunk in stream:
+            self._note(chunk.dead_letters)
+            if chunk.rows:
+                yield from cut.pieces(chunk)
+            if count and cut.ended >= count:
+                return
 
     def _empty(self) -> pa.Schema:
         """Return the columns of no records."""
@@ -265,8 +275,8 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return ``batch`` with the columns of ``schema``. Raises FastwireError if it has others."""
     if strange := [*_lacking(batch.schema, schema)]:  # a cast would drop them within a struct
         raise FastwireError(
-            f"a newer schema has the column {strange[0]}, which the first records lack: read into a table instead, "
-            "or name the columns"
+            f"a later record has the column {strange[0]}, which the first records lack: read into a table instead, "
+            "or take a schema that has it"
         )
     columns = [
         batch.column(field.name).cast(field.type)
@@ -290,7 +300,7 @@ class Cut:
         """The number of partitions of which nothing more is taken."""
         return len(self._over)
 
-    def pieces(self, chunk: Chunk) -> Iterator[tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]]:
+    def pieces(self, chunk: Chunk) -> Iterator[Undecoded]:
         """Yield what is left of a chunk, with the log of its rows; a chunk of which all is left stays in one piece."""
         batch = pa.record_batch(chunk)
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]

@@ -104,6 +104,11 @@ class ValueDecoder(RecordRows):
         self.needed = frozenset({"value", *own, *versions, *self._places.number_columns})
 
     @property
+    def infers(self) -> bool:
+        """True if the columns come from the values."""
+        return self._infers
+
+    @property
     def types(self) -> tuple[Column, ...]:
         """The decoded columns of the files."""
         keys = () if self._keys is None else self._keys.columns

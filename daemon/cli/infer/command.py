@@ -1,7 +1,8 @@
 """The command ``infer``: prints a schema of the values of topics, and the table ``[decode]`` for them."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,6 +11,16 @@ from ..say import say
 from ..topicnames import complete_topic
 
 __all__ = ["infer"]
+
+
+class Format(StrEnum):
+    """The formats of datasets."""
+
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    JSONL = "jsonl"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 @with_broker_options(reading=True)
@@ -36,6 +47,24 @@ def infer(
     registry: Annotated[
         str, typer.Option("--registry", metavar="URL", help="Schema registry whose ids the values begin with.")
     ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="File for a configuration that lands the topics; it must not exist yet.",
+            show_default=False,
+        ),
+    ] = None,
+    sink: Annotated[Format, typer.Option("--sink", help="Format of the dataset in --config.")] = Format.PARQUET,
+    catalog: Annotated[
+        str,
+        typer.Option(
+            "--catalog",
+            metavar="URL",
+            help="Catalog of the Iceberg table in --config, a REST service or a database; default: one of SQLite.",
+        ),
+    ] = "",
     *,
     broker: BrokerOptions,
 ) -> None:
@@ -46,16 +75,20 @@ def infer(
     """
     from fastwire.decode.program import SchemaError
 
-    from ...config import ConfigError
+    from ...config import ConfigError, parse_config, parse_connection
     from ...dataset.proof.report import counted
     from ...runtime.logs import configure
+    from .configuration import Place, configuration, lines
     from .finding import NothingInferred, findings
     from .framing import Sorted
     from .samples import newest
 
     configure(level="error")
-    if output is not None and output.exists():
-        raise typer.BadParameter(f"{output} exists already", param_hint="--output")
+    for option, file in (("--output", output), ("--config", config)):
+        if file is not None and file.exists():
+            raise typer.BadParameter(f"{file} exists already", param_hint=option)
+    if catalog and (config is None or sink != Format.ICEBERG):
+        raise typer.BadParameter("is for --config with --sink iceberg", param_hint="--catalog")
     try:
         with argument("TOPIC"):
             found = newest(url, topics, records, broker.keys())
@@ -75,11 +108,28 @@ def infer(
     except NothingInferred as exc:
         say(f"no schema: {exc}", err=True)
         raise typer.Exit(1) from None
-    place = Path(schema.file) if output is None else output
+    place, name = Path(schema.file) if output is None else output, Path(schema.file).stem
+    if config is not None:
+        if output is None and (schema.keys["format"] != "json" or times):
+            why = "is needed: the schema of these values is a file" if not times else "is needed for --times"
+            raise typer.BadParameter(why, param_hint="--output")
+        known = {"schema": "infer", **({"maps": maps} if maps else {})} if output is None else {"schema": str(place)}
+        columns = {"columns": ["*", "_timestamp"]}
+        system = parse_connection({"url": url} | broker.keys()).system
+        text = configuration(
+            name, url, system, topics, broker, schema.keys | known | columns, Place(sink, name, catalog)
+        )
+        try:
+            parse_config(text)
+        except ConfigError as exc:
+            say(f"no configuration: {exc}", err=True)
+            raise typer.Exit(1) from None
     if output is not None:
         output.write_bytes(schema.content)
         say("")
         say(f"the schema is in {output}")
+    elif config is not None:
+        pass
     elif schema.text:
         say("")
         say(f"the schema, for a file {place} (--output {place} writes it)")
@@ -90,20 +140,11 @@ def infer(
         say("")
         say(f"the schema is a descriptor set: --output {place} writes it")
     say("")
+    if config is not None:
+        config.write_text(text, encoding="utf-8")
+        say(f"the configuration is in {config}")
+        return
     say("in the configuration")
     say("")
-    for line in _table(schema.keys | {"schema": str(place)}, Path(schema.file).stem):
+    for line in lines(f"pipelines.{name}.decode", schema.keys | {"schema": str(place)}):
         say(line)
-
-
-def _table(keys: dict[str, Any], name: str) -> list[str]:
-    import json
-
-    lines = [f"[pipelines.{name}.decode]"]
-    for key, value in keys.items():
-        if isinstance(value, dict):
-            inner = ", ".join(f"{each} = {json.dumps(text)}" for each, text in value.items())
-            lines.append(f"{key} = {{ {inner} }}")
-        else:
-            lines.append(f"{key} = {json.dumps(value)}")
-    return lines

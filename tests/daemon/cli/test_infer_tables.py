@@ -2,12 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from fastwire.grammar import KeyOption
+from fastwire_daemon.cli.infer.configuration import Place, configuration
+from fastwire_daemon.cli.options import BrokerOptions
+from fastwire_daemon.config import parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import running
 from tests.daemon.cli.test_decode import command
 from tests.daemon.cli.test_infer_pipeline import TEXT, letters, produce, rows, run
 from tests.support import icebergs
+from tests.support.three_commands import iceberg_table, printed_commands
 
 
 def test_an_iceberg_table_gets_the_columns_and_grows(tmp_path: Path) -> None:
@@ -39,3 +47,49 @@ def test_an_iceberg_table_gets_the_columns_and_grows(tmp_path: Path) -> None:
     assert ["list" in row for row in rows(data)] == [False, True, True, False]
     assert [each.rpartition(", in ")[2] for each in letters(data)] == ["who.name", "a b", "ID"]
     assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 4, 3)
+
+
+def test_three_commands_make_a_typed_table_of_a_topic_of_json(tmp_path: Path) -> None:
+    sent = [{"order": i, "price": i / 4, "who": {"name": f"c{i % 7}"}} for i in range(100)]
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("shop-orders", 2)
+        produce(broker, sent, "shop-orders")
+        table = iceberg_table(broker.url, "shop-orders", tmp_path)
+    assert len(printed_commands()) == 3
+    assert table.scan().to_arrow().drop(["_timestamp"]).sort_by("order").to_pylist() == sent
+    types = {field.name: str(field.field_type) for field in table.schema().fields}
+    assert (types["_timestamp"], types["order"], types["price"]) == ("timestamptz", "long", "double")
+
+
+def test_a_configuration_keeps_secrets_in_the_environment_and_other_texts_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FASTWIRE_PASSWORD", "very secret")
+    options, place = BrokerOptions({KeyOption("--user", "auth.user", ""): 'a"b'}, insecure=False), Place("delta", "p")
+    decode = {"format": "json", "schema": "infer", "maps": ["a.b"], "columns": ["*", "_timestamp"]}
+    text = configuration("p", "kafka+ssl://h:1", "kafka", ["o", "${x}"], options, decode, place)
+    source: Any = parse_config(text).pipelines["p"].source
+    assert "very secret" not in text and source.topics == ("o", "${x}")
+    assert source.auth.user == 'a"b' and source.auth.password is not None
+    assert source.auth.password.get_secret_value() == "very secret"
+    of_tank = configuration("p", "tank://h:1", "tank", ["o"], BrokerOptions({}, insecure=False), decode, place)
+    assert parse_config(of_tank, {}).pipelines["p"].source.system == "tank"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--config", "here"], "here exists already"),
+        (["--catalog", "sqlite:///c.db"], "is for --config with --sink iceberg"),
+        (["--config", "new", "--times"], "is needed for --times"),
+    ],
+)
+def test_what_infer_cannot_write_is_refused(tmp_path: Path, options: list[str], why: str) -> None:
+    (tmp_path / "here").write_text("mine")
+    given = [str(tmp_path / each) if each in ("here", "new") else each for each in options]
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        produce(broker, [{"a": 1}])
+        ran = command("infer", broker.url, "orders", *given)
+    assert ran.returncode == 2 and why in " ".join(ran.stderr.replace("│", " ").split()), ran.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["here"] and (tmp_path / "here").read_text() == "mine"

@@ -16,6 +16,7 @@ import pytest
 import fastwire_daemon as fw
 from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import FastwireError
+from fastwire.position import Log
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
@@ -219,4 +220,23 @@ def test_a_reader_does_not_drop_what_later_records_have_within_a_column(
     assert records.to_reader().read_all()["s"].to_pylist() == [{"x": 1}, {"x": 2}]
     monkeypatch.setattr(records, "batches", lambda: iter(batches))
     with pytest.raises(FastwireError, match=r"has the column (s\.y|l\.item\.x\.item\.y|n), which the first"):
+        records.to_reader().read_all()
+
+
+def test_inferred_columns_of_a_reader_are_those_of_all_first_records(
+    kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = fw.read(kafka.url, "orders", decode={"format": "json", "schema": "infer"}, progress=False)
+
+    def given(*values: list[bytes]) -> None:
+        runs = [(Log("kafka", "c", "orders", "0"), 0, len(some)) for some in values]
+        pieces = [(pa.record_batch({"value": some}), [run]) for some, run in zip(values, runs, strict=True)]
+        monkeypatch.setattr(records, "_pieces", lambda stream: iter(pieces))
+
+    given([b'{"id": 1}'], [b'{"id": 2.5, "new": {"deep": [1]}}'], [b'{"id": 3}'])
+    reader = records.to_reader()
+    assert reader.schema.names == ["id", "new"] and str(reader.schema.field("id").type) == "double"
+    assert [row["id"] for row in reader.read_all().to_pylist()] == [1.0, 2.5, 3.0]
+    given([b'{"id": 1}'], [b"{}"] * 9_999, [b'{"id": 3, "new": 1}'])
+    with pytest.raises(FastwireError, match="a later record has the column new, which the first records lack"):
         records.to_reader().read_all()
