@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fastwire.grammar import Grammar
-from fastwire.systems import SYSTEMS, grammar_named, grammar_of, grammars, row_of
+from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
 from .catalog import check_catalog
 from .connection import Connection, connection_model, keys_of_others, model_for
@@ -40,6 +40,7 @@ from .store import check_store
 from .table import Table, table_in
 from .text import Interpolation, KeyPath, either, every, format_size, interpolate, key_lines, kind, nearest, parse_size
 from .topicplaces import check_topic_places
+from .topicsink import DATASET_KEYS, check_target, check_topic_sink, topic_names
 
 __all__ = ["load_config", "parse_config", "parse_connection", "parse_source"]
 
@@ -125,19 +126,6 @@ _REQUIRED: Mapping[str, str] = {
     "plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
-_DATASET_KEYS = (
-    "path",
-    "store",
-    "catalog",
-    "table",
-    "names",
-    "branch",
-    "compression",
-    "split",
-    "partition_by",
-    "create",
-)
-_TOPIC_KEYS = ("path", "store", "create", "compression")
 _ONLY_TOPICS = {
     "on_error": ": use source.on_corrupt or decode.on_error for files",
     "delivery": ": files are always exactly once",
@@ -321,7 +309,7 @@ class _Parser:
         seen: set[str] = set()
         for index, text in enumerate(topics if isinstance(topics, list) else ()):
             try:
-                name, whole = _parts(grammar, text)
+                name, whole = topic_names(grammar, text)
             except ValueError:
                 continue  # the model reports it
             for other in sorted({name, whole} & seen):
@@ -362,20 +350,24 @@ class _Parser:
                 self._problem((*path, key), f"unknown key{nearest(key, self._known_keys(path))}")
                 del sink[key]
         if what == "topic":
-            self._check_topic_sink(path, sink, sink_type)
+            check_topic_sink(path, sink, self._problem)
+            grammar = self._check_connection(path, sink["connection"], connection_model)
+            if grammar is not None:
+                source = self._tree["pipelines"][path[1]].get("source")
+                check_target(path, sink, source if isinstance(source, dict) else {}, grammar, self._problem)
         elif what != "plugin":
             for key, instead in _ONLY_TOPICS.items():
                 if key in sink:
                     self._problem((*path, key), f"is for topics{instead}")
         if what == "plain":
-            for key in _DATASET_KEYS:
+            for key in DATASET_KEYS:
                 if key in sink:
                     self._problem((*path, key), f"is for files: {sink_type} writes no files")
         for key in DATABASE_KEYS if what in ("dataset", "plain", "topic") else ():
             if key in sink:
                 self._problem((*path, key), f"is for {' and '.join(DATABASE_TYPES)}")
         if what == "database":
-            for key in (*_DATASET_KEYS, "writers"):
+            for key in (*DATASET_KEYS, "writers"):
                 if key in sink and key not in ("table", "create"):
                     self._problem((*path, key), f"is for files: {sink_type} writes no files")
             check_database(path, sink, self._problem)
@@ -419,68 +411,6 @@ class _Parser:
             except ValueError as exc:
                 self._problem((*path, "names", text), str(exc))
         sink["names"] = written
-
-    def _check_topic_sink(self, path: KeyPath, sink: dict[str, Any], system: str) -> None:
-        """Check the keys of a sink that writes to a topic, and put those of the connection into a table."""
-        for key in ("columns", "writers", *_DATASET_KEYS):
-            if key in sink and key not in _TOPIC_KEYS:
-                self._problem((*path, key), f"is for files: {system} is a topic here")
-        exactly_once = sink.get("delivery") == "exactly-once"
-        means = grammar_named(system).exactly_once
-        if exactly_once and not means:
-            self._problem((*path, "delivery"), f"cannot be exactly-once: {system} has no means for it")
-        in_topics = exactly_once and means == "transactions"
-        if in_topics and "path" in sink:
-            self._problem((*path, "path"), "is for at-least-once: the positions are in a topic of the same cluster")
-        if exactly_once and means == "deduplication" and "path" not in sink:
-            self._problem((*path, "path"), "is required for exactly-once: the place of the positions")
-        if in_topics and sink.get("on_error") == "dead_letter" and "dead_letters" not in sink:
-            self._problem((*path, "on_error"), "needs a topic for dead letters: dead_letters is missing")
-        for key in ("positions", "dead_letters"):
-            if not in_topics and key in sink:
-                self._problem((*path, key), 'is for delivery = "exactly-once" in transactions')
-        positions = sink.get("positions", "fastwire-positions")
-        if positions == sink.get("topic"):
-            self._problem((*path, "topic"), "is the topic of the positions")
-        if sink.get("dead_letters") in {positions, sink.get("topic")} - {None}:
-            self._problem((*path, "dead_letters"), "is the topic of the records, or that of the positions")
-        if "path" in sink:
-            check_store(path, sink, self._problem)
-        elif not exactly_once:
-            for key in ("store", "create"):
-                if key in sink:
-                    self._problem((*path, key), "is for the folder of the positions: path is missing")
-            if sink.get("on_error") == "dead_letter":
-                self._problem((*path, "on_error"), "needs a place for dead letters: path is missing")
-        keys = connection_model(system).known_keys()
-        connection = {key: sink.pop(key) for key in list(sink) if key in keys}
-        sink["connection"] = connection
-        grammar = self._check_connection(path, connection, connection_model)
-        if grammar is not None and grammar.name != system:
-            self._problem((*path, "url"), f'is an address of {grammar.name}, but type is "{system}"')
-        topic = sink.get("topic")
-        if topic is None:
-            self._problem((*path, "topic"), "is required: the name of the topic")
-        elif grammar is not None and isinstance(topic, str) and topic:
-            try:
-                name = grammar.topic(topic)
-            except ValueError as exc:
-                self._problem((*path, "topic"), str(exc))
-                return
-            self._check_circle(path, connection, name, grammar)
-
-    def _check_circle(self, path: KeyPath, connection: Mapping[str, Any], topic: str, grammar: Grammar) -> None:
-        """Report a topic that is also one of the source."""
-        source = self._tree["pipelines"][path[1]].get("source")
-        if not isinstance(source, dict) or source.get("url") != connection.get("url"):
-            return
-        topics = source.get("topics")
-        for text in topics if isinstance(topics, list) else ():
-            try:
-                if topic in _parts(grammar, text):
-                    self._problem((*path, "topic"), "is a topic of the source: each record would come again")
-            except ValueError:
-                continue  # the model reports it
 
     def _default_writers(self) -> int:
         try:
@@ -628,11 +558,3 @@ def _dotted(path: KeyPath) -> str:
             plain = all(letter.isalnum() or letter in "_-" for letter in part)
             text += ("." if text else "") + (part if plain and part else f'"{part}"')
     return text
-
-
-def _parts(grammar: Grammar, text: object) -> tuple[str, str]:
-    """Return the name of a topic, and of the partitioned topic that it belongs to (or the same name again)."""
-    if not isinstance(text, str):
-        raise ValueError("not a string")
-    name = grammar.topic(text)
-    return (name, grammar.partition(name)[1]) if grammar.topic_is_partition else (name, name)

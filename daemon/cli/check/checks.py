@@ -175,7 +175,7 @@ def dataset_checks(
     name: str, path: Path | StoreUrl, pipeline: PipelineConfig | None, medium: "Bucket | None" = None
 ) -> list[CheckResult]:
     """Check the existing dataset, as `run` would open it, or the place of a new one."""
-    from ...config.topicplaces import TOPIC
+    from ...config.fields import TOPIC
     from ...dataset.origin import look_at
     from ...dataset.roots import dataset_around
     from ...runtime.errors import DatasetError, DatasetMismatchError
