@@ -30,6 +30,7 @@ __all__ = [
     "Http",
     "IssuerUrl",
     "Natural",
+    "PageUrl",
     "Password",
     "Pattern",
     "RegistryUrl",
@@ -307,6 +308,11 @@ def _http(value: object) -> HttpAddress | None:
     return parse_http_address(value)
 
 
+PageUrl = Annotated[
+    str,
+    PlainValidator(lambda value: _check_web_url(_text(value), "http://landing-2:8650")),
+    _schema("string", "http://landing-2:8650"),
+]
 Http = Annotated[
     HttpAddress | None,
     PlainValidator(_http),

@@ -17,6 +17,7 @@ from .fields import (
     Count,
     Duration,
     Http,
+    PageUrl,
     Password,
     Rows,
     Size,
@@ -47,6 +48,8 @@ class DaemonConfig(Table):
     """Address of the HTTP server (/, /metrics /livez /readyz /status); "" for none, "unix:/path" for a Unix socket."""
     drain_timeout: Duration = 30.0
     """Longest time that a stop may take to commit and acknowledge the records that were read."""
+    peers: tuple[PageUrl, ...] = ()
+    """URLs of the pages of other daemons, such as "http://landing-2:8650": the page links them."""
     reload: Literal["signal", "change"] = "signal"
     """When this file is read again: at SIGHUP; or also when its content has changed, which is looked at every 5 s."""
 

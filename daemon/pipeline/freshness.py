@@ -1,15 +1,13 @@
 """The age of what has landed: when the last commit was, how old its newest record is, and the last hour of lag."""
 
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from ..runtime.metrics import PipelineMetrics
+from ..runtime.rates import LagHistory
 
-__all__ = ["MINUTES", "Freshness", "LagHistory"]
-
-MINUTES = 60
+__all__ = ["Freshness"]
 
 
 class Freshness:
@@ -50,31 +48,5 @@ class Freshness:
         return {
             "last_commit_s_ago": age,
             "lag_s": None if self._lag_s is None else round(self._lag_s, 1),
-            "lag_history": self._history.status(),
+            "lag_history": self._history.status(self._clock()),
         }
-
-
-class LagHistory:
-    """The largest backlog of each of the last ``MINUTES`` minutes, of all partitions together.
-
-    None stands for a minute in which it was not known.
-    """
-
-    def __init__(self) -> None:
-        self._most: deque[int | None] = deque(maxlen=MINUTES)
-        self._minute = 0
-
-    def add(self, backlog: int | None, now: float) -> None:
-        """Note the backlog at ``now``, in seconds of a clock that may jump."""
-        minute = int(now // 60)
-        if not self._most or minute < self._minute:
-            self._most.append(None)
-        else:
-            self._most.extend([None] * min(minute - self._minute, MINUTES))
-        self._minute = minute
-        if backlog is not None:
-            self._most[-1] = max(backlog, self._most[-1] or 0)
-
-    def status(self) -> list[int | None]:
-        """Return the minutes, the current one last."""
-        return list(self._most)

@@ -199,6 +199,7 @@ class Service:
             "health": health,
             "memory": {"used": self._budget.used, "limit": self._budget.limit, "peak": self._pool.peak},
             "warnings": recent_warnings(),
+            "peers": list(self._config.daemon.peers),
             "pipelines": {name: each.status() for name, each in sorted(pipelines.items())},
         }
 

@@ -19,6 +19,8 @@ from ..daemons import PLACES, Daemon, dataset_facts, look_at, number_of, table_o
 __all__ = ["screen", "watch"]
 
 _WARNINGS = 3  # of each daemon
+_BEHIND = 3  # partitions of each pipeline, those with the largest backlog
+_BLOCKS = "▁▂▃▄▅▆▇█"
 NARROW = 70  # below this width the columns that matter least are left out
 _NUMBERS = ("rows/s", "bytes/s", "lag", "open roll", "dead")
 _WIDE = ("state", *_NUMBERS, "limited by")
@@ -69,6 +71,9 @@ def _daemon(daemon: Daemon, narrow: bool) -> Iterator[RenderableType]:
     pipelines = daemon.status.get("pipelines", {})
     if pipelines:
         yield _pipelines(pipelines, narrow)
+    for name, pipeline in pipelines.items() if not narrow else ():
+        for line in _behind(pipeline):
+            yield Text(printable(f"  {name}: {line}"), "dim", no_wrap=True, overflow="ellipsis")
     for name, pipeline in pipelines.items():
         for trouble in _troubles(pipeline):
             yield Text(printable(f"  {name}: {trouble}"), "bold red", no_wrap=True, overflow="ellipsis")
@@ -100,6 +105,21 @@ def _pipelines(pipelines: Mapping[str, Mapping[str, Any]], narrow: bool) -> Tabl
         }
         table.add_row(Text(f"  {printable(name)}"), *(cells[title] for title in (_NARROW if narrow else _WIDE)))
     return table
+
+
+def _behind(pipeline: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the partitions with the largest backlog, each with that of the last hour by minute."""
+    logs = table_of(table_of(table_of(pipeline, "source"), "lag"), "logs")
+    for log in list(logs)[:_BEHIND]:  # they are in this order
+        if backlog := int(number_of(table_of(logs, log), "backlog_entries")):
+            yield f"{log} {_drawn(table_of(logs, log).get('lag_history'))} {backlog:,} behind"
+
+
+def _drawn(history: object) -> str:
+    """Return a block for each minute, as high as its share of the largest; a blank where nothing is known."""
+    values = [value if isinstance(value, int) else None for value in history] if isinstance(history, list) else []
+    most = max((value for value in values if value is not None), default=0) or 1
+    return "".join(" " if value is None else _BLOCKS[value * (len(_BLOCKS) - 1) // most] for value in values)
 
 
 def _troubles(pipeline: Mapping[str, Any]) -> Iterator[str]:

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 from fastwire.position import Log, Position, format_position, positions_of
 
 from ...runtime.metrics import PipelineMetrics
+from ...runtime.rates import LagHistory
 from .silence import Silence
 from .stage import StagedPartition
 
 __all__ = ["Lag", "LogLag", "SourceLike"]
 
 LEAST_S = 0.06  # the shortest interval, per log: a thousand logs every 15 s would cost an idle daemon too much CPU
-MOST_SHOWN = 100  # logs on the status page, those with the largest backlog
+MOST_SHOWN = 100  # logs on the status page, those with the largest backlog; only theirs have a history
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Lag(ABC):
         self._poll_s = poll_s
         self._lags: dict[int, LogLag] = {}  # by index of the log
         self._silence = Silence()
+        self._histories: dict[int, LagHistory] = {}  # of the logs that are shown
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -95,15 +97,26 @@ class Lag(ABC):
         """Return the lag and the logs with the largest backlog; None if no log is known."""
         if not self._lags:
             return None
-        largest = sorted(self._lags.items(), key=lambda item: -item[1].backlog)[:MOST_SHOWN]
         return {
             "asked_s_ago": round(now - self._asked_at, 1),
             "backlog_entries": self.backlog,
             "behind_logs": self._behind(),
             "known_logs": len(self._lags),
             "silent_topics": self._silence.status(now),
-            "logs": {str(self._source.logs[index]): self._shown(index, lag) for index, lag in largest},
+            "logs": {str(self._source.logs[index]): self._shown(index, now) for index in self._largest()},
         }
+
+    def _largest(self) -> list[int]:
+        """Return the logs with the largest backlog; of equal ones, those that have a history."""
+        return sorted(self._lags, key=lambda index: (-self._lags[index].backlog, index not in self._histories))[
+            :MOST_SHOWN
+        ]
+
+    def _remember(self) -> None:
+        """Note the backlog of the logs with the largest ones, and forget the histories of all others."""
+        self._histories = {index: self._histories.get(index) or LagHistory() for index in self._largest()}
+        for index, history in self._histories.items():
+            history.add(self._lags[index].backlog, self._asked_at)
 
     def close(self) -> None:
         """Report no lag any more."""
@@ -115,6 +128,8 @@ class Lag(ABC):
     def _take(self, lags: dict[int, LogLag]) -> None:
         before, self._lags = self._lags, lags
         self._follow_topics(before)
+        if lags:
+            self._remember()
         if self._metrics is None:
             return
         if lags:
@@ -156,7 +171,8 @@ class Lag(ABC):
         received = self._source.position(index)
         return received is None or received < head
 
-    def _shown(self, index: int, lag: LogLag) -> dict[str, Any]:
+    def _shown(self, index: int, now: float) -> dict[str, Any]:
+        lag, history = self._lags[index], self._histories[index].status(now)
         places = {"head": lag.head, "received": self._source.position(index), "cursor": lag.done}
         texts = {name: None if at is None else format_position(self._source.system, at) for name, at in places.items()}
-        return {"backlog_entries": lag.backlog, **lag.more, **texts}
+        return {"backlog_entries": lag.backlog, **lag.more, **texts, "lag_history": history}

@@ -121,3 +121,12 @@ def test_forty_columns_show_what_matters() -> None:
     _, titles, row, *_ = (line.rstrip() for line in console.export_text().splitlines())
     assert titles.split() == ["pipeline", "state", "lag", "dead"]
     assert row.split() == ["orders", "degraded", "1,500", "3"]
+
+
+def test_partitions_that_are_behind_have_their_last_hour() -> None:
+    logs = {f"orders {each}": {"backlog_entries": 900 - each, "lag_history": [0, None, 450, 900]} for each in range(5)}
+    logs["orders 1"] |= {"lag_history": None}  # of another version
+    logs["orders 2"] |= {"backlog_entries": 0}
+    text = lines(told(source={"lag": {"backlog_entries": 1500, "logs": logs}}))
+    assert text[3:5] == ["  orders: orders 0 ▁ ▄█ 900 behind", "  orders: orders 1  899 behind"]
+    assert text[5].startswith("  03:04:00 warning"), "the three with most, unless they have none"

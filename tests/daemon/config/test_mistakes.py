@@ -510,3 +510,11 @@ def test_an_unknown_system_is_told_of_the_positions_of_no_system() -> None:
     text = MINIMAL.replace("pulsar://", "rabbit://").replace('start = "earliest"\n', "")
     (found,) = [each for each in problems(text) if "start" in each]
     assert "or a table of positions by partition (what follows that position)" in found
+
+
+@pytest.mark.parametrize(
+    "url", ["landing-2:8650", "ftp://landing-2", "http://me:x@landing-2:8650", "javascript:alert(1)"]
+)
+def test_peers_are_urls_of_pages(url: str) -> None:
+    text = f'[daemon]\npeers = ["http://landing-1:8650", "{url}"]\n'
+    assert any('daemon.peers[1]: must be a URL such as "http://landing-2:8650"' in each for each in problems(text))

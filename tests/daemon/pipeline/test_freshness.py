@@ -2,7 +2,7 @@
 
 from fastwire.columns.chunk import marker_chunk
 from fastwire.wire.pool import Pool
-from fastwire_daemon.pipeline.freshness import MINUTES, Freshness, LagHistory
+from fastwire_daemon.pipeline.freshness import Freshness
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from tests.daemon.runtime.test_metrics import samples
 from tests.support.pipeline_bed import Bed, Chunks
@@ -58,18 +58,3 @@ def test_the_newest_time_of_a_chunk_is_that_of_its_rows() -> None:
     chunk.release()
     assert chunk.newest_time() is None
     assert marker_chunk([]).newest_time() is None
-
-
-def test_an_hour_of_backlog_is_kept_by_minute() -> None:
-    history = LagHistory()
-    assert history.status() == []
-    for second, backlog in ((0, 7), (30, 9), (59, 8), (60, None), (61, 3), (200, None), (300, 0)):
-        history.add(backlog, 6000.0 + second)
-    assert history.status() == [9, 3, None, None, None, 0], "the largest of each minute, and gaps"
-    history.add(4, 5000.0)
-    assert history.status()[-2:] == [0, 4], "the clock was set back"
-    for minute in range(3 * MINUTES):
-        history.add(minute, 10_000.0 + 60 * minute)
-    assert history.status() == list(range(2 * MINUTES, 3 * MINUTES))
-    history.add(1, 1e9)
-    assert history.status() == [*[None] * (MINUTES - 1), 1]

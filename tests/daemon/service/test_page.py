@@ -83,7 +83,15 @@ PIPELINES: dict[str, Any] = {
                 "backlog_entries": 1,
                 "behind_logs": 1,
                 "known_logs": 2,
-                "logs": {"orders 0": {"backlog_entries": 1, "head": "3:4", "received": "3:3", "cursor": None}},
+                "logs": {
+                    "orders 0": {
+                        "backlog_entries": 1,
+                        "head": "3:4",
+                        "received": "3:3",
+                        "cursor": None,
+                        "lag_history": [1400, None, 700, 1],
+                    }
+                },
             },
         },
     },
@@ -104,6 +112,7 @@ PIPELINES: dict[str, Any] = {
 @pytest.fixture
 def provider() -> FakeDaemon:
     told = FakeDaemon(**copy.deepcopy(PIPELINES))
+    told.said["peers"] = ["http://landing-2:8650/", f"https://landing-3/{HOSTILE}", "javascript:alert(1)"]
     told.said["warnings"] = [{"ts": "2026-01-02T03:04:05.678Z", "level": "warning", "event": HOSTILE, "retry_s": 2.5}]
     return told
 
@@ -164,6 +173,14 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
         assert part in text, f"{part!r} is not in {text!r}"
     drawn = await browser.run("document.querySelectorAll('section svg path')[1].getAttribute('d')")
     assert drawn == "M56,28.94h0L57,1.00M59,28.98h0", "the largest is at the top, and the unknown minute is a gap"
+    drawn = await browser.run("document.querySelector('td svg path').getAttribute('d')")
+    assert drawn == "M56,1.00h0M58,15.00h0L59,28.98", "the last hour of a partition"
+    label = "document.querySelector('td svg').getAttribute('aria-label')"
+    assert await browser.run(label) == "Backlog in the last 4 minutes: at most 1,400 entries"
+    links = "[...document.querySelectorAll('#peers a')].map((each) => [each.textContent, each.href])"
+    [first, other] = await browser.run(links)
+    assert first == ["landing-2:8650", "http://landing-2:8650/"]
+    assert other[0] == f"landing-3/{HOSTILE}" and other[1].startswith("https://landing-3/"), "and no script"
     assert await browser.run("document.title") == "healthy – fastwire"
     assert await browser.run("document.images.length") == 0
     assert [url.rpartition("/")[2] for url in browser.requests] == ["", "events"]
@@ -207,8 +224,9 @@ async def test_it_is_live_and_can_be_paused(browser: Browser, provider: FakeDaem
     assert "2,000,000 rows" in await browser.run(TEXT)
     assert await browser.run("document.querySelectorAll('#pipelines section').length") == 1
     assert await browser.run("window.kept === document.querySelector('#pipelines h2')"), "drawn in place"
-    # By keyboard: the button is the first stop, and after it come tables and lists that can scroll.
-    await browser.press("Tab", 9)
+    # By keyboard: the other daemons, the button, and after it tables and lists that can scroll.
+    for _ in range(3):
+        await browser.press("Tab", 9)
     assert await browser.run("document.activeElement.id") == "pause"
     await browser.press(" ", 32)
     assert await browser.run("document.getElementById('pause').getAttribute('aria-pressed')") == "true"

@@ -1,16 +1,19 @@
 """The lag: what the broker says of our logs, as metrics and on the status page."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fastwire.position import Log
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.runtime.tasks import Tasks
+from fastwire_daemon.systems.reading.lag import MOST_SHOWN, Lag, LogLag
 from tests.daemon.runtime.test_metrics import samples
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.source_pipe import Pipe, entries, playing, until
@@ -267,3 +270,37 @@ async def test_a_stopped_log_of_which_nothing_has_landed_counts_whole(kind: str)
     await scene.shows(3, 0)
     await scene.pipe.close()
     await scene.broker.stop()
+
+
+class ManyLogs(Lag):
+    """The lag of 500 logs, as a test says it."""
+
+    async def _ask(self) -> dict[int, LogLag]:
+        return self.told
+
+    def __init__(self) -> None:
+        logs = [Log("kafka", "c", "t", str(number)) for number in range(500)]
+        none = [SimpleNamespace(granted=False)] * len(logs)
+        source: Any = SimpleNamespace(system="kafka", logs=logs, partitions=none, position=lambda index: None)
+        super().__init__(source, None, 0.0)
+        self.told: dict[int, LogLag] = {}
+
+    async def say(self, minute: int, backlogs: dict[int, int]) -> dict[str, list[int | None]]:
+        """Take a report in which the other logs have no backlog; return the histories by log."""
+        self.told = {index: LogLag(backlogs.get(index, 0), None, None) for index in range(500)}
+        self._asked_at = 60.0 * minute
+        await self._ask_and_take()
+        status = self.status(self._asked_at)
+        assert status is not None
+        return {log: each["lag_history"] for log, each in status["logs"].items()}
+
+
+async def test_the_last_hour_is_kept_of_the_logs_with_the_largest_backlog() -> None:
+    lag = ManyLogs()
+    shown = await lag.say(1, {450: 7, 400: 9})
+    assert list(shown.values())[:3] == [[9], [7], [0]]
+    assert len(shown) == MOST_SHOWN == len(lag._histories)
+    shown = await lag.say(3, {})
+    assert [each for each in shown.values() if each != [0, None, 0]] == [[9, None, 0], [7, None, 0]], "they stay"
+    shown = await lag.say(4, dict.fromkeys(range(200, 300), 5))
+    assert list(shown.values()) == [[5]] * MOST_SHOWN == [each.status(240.0) for each in lag._histories.values()]
