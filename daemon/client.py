@@ -34,8 +34,9 @@ class Client:
 
     def __init__(self, keys: Mapping[str, Any]) -> None:
         self._keys = keys
-        self._connection: Connection = parse_connection(keys)
-        self._system = system_named(self._connection.system)
+        self.connection: Connection = parse_connection(keys)
+        """The keys, checked, with the defaults."""
+        self._system = system_named(self.connection.system)
 
     @property
     def system(self) -> str:
@@ -53,7 +54,7 @@ class Client:
         with a time zone. Raises ValueError for a topic, pattern or start that the system does not have, and ConfigError
         for unusable files; the block and the iteration raise FastwireError where the brokers refuse or do not answer.
         """
-        return reading(self._connection, *self._system.chosen(topics, pattern, start))
+        return reading(self.connection, *self._system.chosen(topics, pattern, start))
 
     def subscribe(
         self,
@@ -93,4 +94,4 @@ class Client:
         such as a key.
         """
         self._system.grammar.topic(topic)
-        return self._system.open_writer(self._connection, topic, options)
+        return self._system.open_writer(self.connection, topic, options)

@@ -1,27 +1,25 @@
 """``follow``: records of topics as they come, a batch at a time, as a member of a group or without one."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, DeadLetter
-from fastwire.errors import FastwireError
 
-from ..client import Consumer, Delivery, TopicReader, connect
-from ..config import parse_connection
+from ..client import Delivery, connect
+from ..systems.registry import reading, system_named
 from .decoding import Piece, decode_table, decoded, decoder_for
-from .loopthread import LoopThread
+from .feed import Feed
 
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
 
 __all__ = ["Batch", "follow"]
 
+NAME = "fastwire follow"
 NOTHING = pa.RecordBatch.from_arrays([], names=[])
 
 
@@ -40,6 +38,10 @@ class Batch:
 
     def commit(self) -> None:
         """Acknowledge these records with their dead letters, and all batches before; a second call does nothing.
+
+        Brokers acknowledge chunks. Where ``decode`` makes several batches of one, which is so where the schema of its
+        values changes, each but the last one acknowledges only the chunks before: its records come again if the member
+        ends before the last one is committed.
 
         Raises ValueError without a group, and FastwireError once the iteration has ended.
         """
@@ -93,85 +95,30 @@ def follow(
     keys = {name: value for name, value in (("auth", auth), ("tls", tls)) if value is not None}
     client = connect(url, **keys)
     table = decode_table(decode, columns, client.system)
-    decoder = decoder_for(parse_connection({"url": url} | keys), table)
+    decoder = decoder_for(client.connection, table)
     built = None if table is not None else columns
-    if group is None:
-        if source or isinstance(start, Mapping):
-            raise ValueError(f"{next(iter(source), 'a table of positions')} is for a consumer with a group")
-        begin = start
-        return _followed(
-            _Feed(lambda: client.read(topic, begin, pattern=pattern), grouped=False), decoder, columns, idle_s
-        )
-    consumer = client.subscribe(topic, group, start=start, pattern=pattern, columns=built, memory=memory, **source)
-    return _followed(_Feed(lambda: consumer, grouped=True), decoder, columns, idle_s)
-
-
-_Opening = AbstractAsyncContextManager[Consumer] | AbstractAsyncContextManager[TopicReader]
-
-
-class _Feed:
-    """An open consumer or reader, in a thread with a loop of its own."""
-
-    def __init__(self, make: Callable[[], "_Opening"], *, grouped: bool) -> None:
-        self._make = make
-        self._grouped = grouped
-        self._thread: LoopThread | None = None
-        self._consumer: Consumer | None = None
-        self._chunks: AsyncIterator[Chunk] | None = None
-
-    def __enter__(self) -> Self:
-        self._thread = LoopThread("fastwire follow")
-        try:
-            self._thread.call(self._open(self._thread.stack))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        thread, self._thread = self._thread, None
-        assert thread is not None, "it is open"
-        thread.close()
-
-    def next(self, timeout_s: float | None) -> "Chunk | Delivery | None":
-        """Return the next chunk; None if there is none in time."""
-        assert self._thread is not None, "it is open"
-        return self._thread.call(self._next(timeout_s))
-
-    def commit(self, delivery: "Chunk | Delivery | None") -> None:
-        """Acknowledge everything up to a delivery (None: nothing was received before)."""
-        if not self._grouped:
-            raise ValueError("there is no group, which could keep what is committed: name one by group=")
-        if self._thread is None:
-            raise FastwireError("the iteration has ended: what is not committed comes again")
-        if isinstance(delivery, Delivery):
-            self._thread.call(delivery.ack_to())
-
-    async def _open(self, stack: AsyncExitStack) -> None:
-        opened: Consumer | TopicReader = await stack.enter_async_context(self._make())
-        if isinstance(opened, Consumer):
-            self._consumer = opened
-        else:
-            self._chunks = aiter(opened)
-
-    async def _next(self, timeout_s: float | None) -> "Chunk | Delivery | None":
-        if self._consumer is not None:
-            return await self._consumer.receive(timeout_s)
-        assert self._chunks is not None, "it is open"
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await anext(self._chunks)
-        except TimeoutError:
-            return None
+    if group is not None:
+        consumer = client.subscribe(topic, group, start=start, pattern=pattern, columns=built, memory=memory, **source)
+        return _followed(Feed(NAME, lambda: consumer, aiter), decoder, columns, idle_s, grouped=True)
+    if source or isinstance(start, Mapping):
+        raise ValueError(f"{next(iter(source), 'a table of positions')} is for a consumer with a group")
+    chosen = system_named(client.system).chosen(topic, pattern, start)
+    opening = partial(reading, client.connection, *chosen)
+    return _followed(Feed(NAME, opening, aiter), decoder, columns, idle_s, grouped=False)
 
 
 def _followed(
-    feed: _Feed, decoder: "ValueDecoder | None", columns: Sequence[str] | None, idle_s: float | None
+    feed: Feed[Any, Any],
+    decoder: "ValueDecoder | None",
+    columns: Sequence[str] | None,
+    idle_s: float | None,
+    *,
+    grouped: bool,
 ) -> Generator[Batch, None, None]:
     with feed:
-        before: Chunk | Delivery | None = None
+        before: Delivery | None = None
         while (received := feed.next(idle_s)) is not None:
-            chunk = received.chunk if isinstance(received, Delivery) else received
+            chunk: Chunk = received.chunk if grouped else received
             letters = list(chunk.dead_letters)
             batch = pa.record_batch(chunk)
             runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
@@ -180,9 +127,20 @@ def _followed(
             del batch
             if not pieces and letters:
                 pieces = [Piece(NOTHING, ())]
-            # A batch that ends within a chunk acknowledges the chunks before.
+            # A chunk is acknowledged as a whole: by the last of its batches.
             for number, (rows, more) in enumerate(pieces, 1):
                 upto = received if number == len(pieces) else before
-                yield Batch(rows, [*letters, *more], partial(feed.commit, upto))
+                yield Batch(rows, [*letters, *more], partial(_commit, feed if grouped else None, upto))
                 letters = []
             before = received
+
+
+def _commit(feed: Feed[Any, Any] | None, delivery: Delivery | None) -> None:
+    if feed is None:
+        raise ValueError("there is no group, which could keep what is committed: name one by group=")
+    feed.call(_acknowledged(delivery))
+
+
+async def _acknowledged(delivery: Delivery | None) -> None:
+    if delivery is not None:
+        await delivery.ack_to()

@@ -1,9 +1,11 @@
 """``read``: records of topics, from a start to an end, as one Arrow table, a frame, or batches."""
 
 import warnings
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +18,11 @@ from ..config import Connection, Start, TopicChoice, parse_connection
 from ..config.decode import DecodeConfig
 from ..config.fields import parse_moment
 from ..config.rowwise import quoted, types_of_records
+from ..systems.base import TopicReader
 from ..systems.registry import reading, system_named
+from .background import Background
 from .decoding import Undecoded, decode_table, decoded, decoder_for, first_inferred
-from .loopthread import LoopThread
+from .feed import Feed
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -123,6 +127,7 @@ class Records:
         """Number of all of these."""
         self.failure: FastwireError | None = None
         """The error that ended the last reading, where it is lost within that of who reads, such as DuckDB."""
+        self._feeds: list[Feed[TopicReader, Chunk]] = []
 
     def __repr__(self) -> str:
         names = ", ".join(self._topics.names) or self._topics.pattern
@@ -151,6 +156,11 @@ class Records:
                 f"{first.reason}. `dead_letters` has them",
                 stacklevel=2,
             )
+
+    def close(self) -> None:
+        """End all readings that are under way, from any thread: who takes their records gets FastwireError."""
+        for feed in [*self._feeds]:
+            feed.close()
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader for what does not fit into memory; its columns are those of the first records.
@@ -192,10 +202,11 @@ class Records:
     def to_duckdb(self, connection: "duckdb.DuckDBPyConnection", name: str) -> "duckdb.DuckDBPyRelation":
         """Make the table ``name`` of a DuckDB connection from the records, a batch at a time, and return it."""
         table = quoted(name)
-        reader = self.to_reader()
-        connection.register("_fastwire_records", reader)
+        connection.register("_fastwire_records", self.to_reader())
+        create = partial(connection.execute, f"CREATE TABLE {table} AS SELECT * FROM _fastwire_records")
         try:
-            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM _fastwire_records")
+            with Background(connection, [self.close], create) as creating:
+                creating.result()
         finally:
             connection.unregister("_fastwire_records")
         return connection.table(table)
@@ -213,8 +224,8 @@ class Records:
         if left == 0:
             return
         decoder = decoder_for(self._connection, self._decode)
-        with _Stream(self._connection, self._topics, self._start) as stream:
-            pieces = self._pieces(stream)
+        with self._feeding() as feed:
+            pieces = self._pieces(feed)
             if decoder is not None and decoder.infers:
                 pieces = first_inferred(decoder, pieces, left)
             for batch, runs in pieces:
@@ -228,16 +239,32 @@ class Records:
                         if left <= 0:
                             return
 
-    def _pieces(self, stream: "_Stream") -> Iterator[Undecoded]:
-        """Yield what is wanted of the chunks of ``stream``."""
+    def _pieces(self, feed: Feed[TopicReader, Chunk]) -> Iterator[Undecoded]:
+        """Yield what is wanted of the chunks of ``feed``."""
         cut = Cut(self._partitions, self._end)
-        count = stream.partitions() if self._end is not None and self._partitions is None else 0
-        for chunk in stream:
+        count = self._count(feed) if self._end is not None and self._partitions is None else 0
+        while (chunk := feed.next()) is not None:
             self._note(chunk.dead_letters)
             if chunk.rows:
                 yield from cut.pieces(chunk)
             if count and cut.ended >= count:
                 return
+
+    @contextmanager
+    def _feeding(self) -> Iterator[Feed[TopicReader, Chunk]]:
+        opening = partial(reading, self._connection, self._topics, self._start)
+        feed = Feed("fastwire read", opening, lambda reader: reader.up_to_now())
+        self._feeds.append(feed)
+        try:
+            with feed:
+                yield feed
+        finally:
+            self._feeds.remove(feed)
+
+    def _count(self, feed: Feed[TopicReader, Chunk]) -> int:
+        """Return the number of partitions of the topics."""
+        described = feed.call(system_named(self._connection.system).describe(self._connection, self._topics))
+        return sum(max(1, count) for _, count in described.topics)
 
     def _empty(self) -> pa.Schema:
         """Return the columns of no records."""
@@ -324,42 +351,3 @@ class Cut:
             return len(times)
         self._over.add(log)
         return int(later)
-
-
-class _Stream:
-    """An open reader as a blocking iterator over chunks, up to what the topics hold at its opening."""
-
-    def __init__(self, connection: Connection, topics: TopicChoice, start: Start) -> None:
-        self._connection = connection
-        self._topics = topics
-        self._start = start
-        self._thread = LoopThread("fastwire read")
-        self._chunks: AsyncIterator[Chunk] | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self._thread.call(self._open())
-        except BaseException:
-            self._thread.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.close()
-
-    def __iter__(self) -> Iterator[Chunk]:
-        while (chunk := self._thread.call(self._next())) is not None:
-            yield chunk
-
-    def partitions(self) -> int:
-        """Return the number of partitions of the topics."""
-        described = self._thread.call(system_named(self._connection.system).describe(self._connection, self._topics))
-        return sum(max(1, count) for _, count in described.topics)
-
-    async def _open(self) -> None:
-        reader = await self._thread.stack.enter_async_context(reading(self._connection, self._topics, self._start))
-        self._chunks = reader.up_to_now()
-
-    async def _next(self) -> Chunk | None:
-        assert self._chunks is not None, "it is open"
-        return await anext(self._chunks, None)

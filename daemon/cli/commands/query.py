@@ -1,10 +1,10 @@
 """The command ``query``: SQL over topics."""
 
 import os
-import shutil
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -91,6 +91,7 @@ def query(
     from ...config import ConfigError, parse_connection
     from ...config.rowwise import quoted
     from ...config.text import parse_size
+    from ...prompt.background import Background
     from ...prompt.query import check_row_wise, copy, first_rows, opened, reading, table_name, tables_of, with_topics
 
     try:
@@ -120,14 +121,17 @@ def query(
                 _follow(engine, sql, form, each, _wanted(each, own, keys), url, named[each.name], start, broker.keys())
             return
         read = [(each, _records(url, named[each.name], each, own, keys, start, broker.keys())) for each in tables]
+        ends = [records.close for _, records in read]
         with reading(read):
             with_topics(engine, read)
             if form == Output.TABLE:
-                _show(*first_rows(engine, sql, SHOWN + 1))
+                with Background(engine, ends, partial(first_rows, engine, sql, SHOWN + 1)) as asking:
+                    _show(*asking.result())
             elif output is not None:
-                copy(engine, sql, _COPY[form], str(output))
+                with Background(engine, ends, partial(copy, engine, sql, _COPY[form], str(output))) as writing:
+                    writing.result()
             else:
-                _print(partial(copy, engine, sql, _COPY[form]))
+                _print(engine, ends, sql, _COPY[form])
 
 
 def _records(
@@ -178,7 +182,7 @@ def _follow(
 ) -> None:
     """Print the result for each batch of records as it comes, until Ctrl-C or until the output is closed."""
     from ...prompt.follow import follow
-    from ...prompt.query import copy, reading
+    from ...prompt.query import reading
 
     options, lost = _COPY[form], 0
     batches = follow(url, topic, start=start or "latest", **wanted, **connection)
@@ -189,9 +193,8 @@ def _follow(
                 continue
             engine.register(table.name, batch.records)
             with reading(()):
-                read = _print(partial(copy, engine, sql, options))
-            if not read:
-                break
+                if not _print(engine, (), sql, options):
+                    break
             options = _COPY[form].replace("HEADER", "HEADER false")
     except KeyboardInterrupt:
         pass  # the end that was asked for
@@ -225,31 +228,31 @@ def _text(cell: Any) -> str:
     return str(cell)
 
 
-def _print(write: Callable[[str], None]) -> bool:
-    """Print what ``write`` writes into the file of a name; return False if the output is closed.
+def _print(engine: Any, ends: Iterable[Callable[[], object]], sql: str, options: str) -> bool:
+    """Print a result in the form that ``options`` of COPY name; return False if the output is closed.
 
-    Standard output is not opened anew, which may empty it.
+    ``ends`` end the readings of its topics. Standard output is not opened anew, which may empty it.
     """
+    from ...prompt.background import Background
+    from ...prompt.query import copy
+
     source, target = os.pipe()
-    gone = threading.Event()
-    printing = threading.Thread(target=_copy, args=(source, gone))
-    printing.start()
-    try:
+    pieces = iter(partial(os.read, source, 1 << 16), b"")
+    # An engine that opens a pipe without a reader would wait for one.
+    discard = partial(start_new_thread, deque[bytes](maxlen=0).extend, (pieces,))
+
+    def write() -> None:
         try:
-            write(f"/dev/fd/{target}")
+            copy(engine, sql, options, f"/dev/fd/{target}")
         finally:
             os.close(target)
-            printing.join()
-    except Exception:
-        if not gone.is_set():
-            raise
-    return not gone.is_set()
 
-
-def _copy(source: int, gone: threading.Event) -> None:
-    with open(source, "rb") as pipe:
-        try:
-            shutil.copyfileobj(pipe, sys.stdout.buffer)
+    try:
+        with Background(engine, [*ends, discard], write) as writing:
+            sys.stdout.buffer.writelines(pieces)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            gone.set()
+            writing.result()
+    except BrokenPipeError:
+        return False
+    os.close(source)
+    return True

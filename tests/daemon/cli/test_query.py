@@ -1,20 +1,26 @@
 """``query``: SQL over topics of the embedded brokers."""
 
+import _thread
 import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from fastwire_daemon.cli.commands import query
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.prompt import background
 from fastwire_daemon.prompt.query import TopicTable, opened, table_name, tables_of
 from tests.daemon.cli.program import Run
 
@@ -217,6 +223,42 @@ def test_rows_as_they_come_until_ctrl_c(kafka: KafkaDevBroker, typed: tuple[str,
         assert "1 records cannot be decoded" in err
     finally:
         running_query.kill()
+
+
+def test_ctrl_c_ends_it_wherever_it_comes(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """At each line that the main thread runs while a result is printed: nothing is left that an end would wait for."""
+    files = {query.__file__, background.__file__}
+    limit = at = 0
+    threads = _thread._count()
+
+    def interrupting(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal at
+        if frame.f_code.co_filename not in files:
+            return None
+        at += event == "line"
+        if at == limit:
+            raise KeyboardInterrupt
+        return interrupting
+
+    interrupted = 0
+    with opened(64 << 20) as engine:
+        sql = "SELECT repeat('x', 1000) AS value FROM range(200)"  # more than fits into a pipe
+        while interrupted == limit:
+            limit, at = limit + 1, 0
+            try:
+                sys.settrace(interrupting)
+                query._print(engine, (), sql, "FORMAT csv, HEADER")
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                sys.settrace(None)
+            until = time.monotonic() + 60
+            while _thread._count() > threads:
+                assert time.monotonic() < until, f"interrupted at line {limit}"
+                time.sleep(0.001)
+        assert interrupted > 20
+        assert engine.execute("SELECT 1").fetchall() == [(1,)]
+    assert capfdbinary.readouterr().out.endswith(b"x" * 1000 + b"\n")
 
 
 def test_following_ends_when_nobody_reads_the_output(kafka: KafkaDevBroker) -> None:
