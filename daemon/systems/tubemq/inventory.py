@@ -17,7 +17,7 @@ from .cluster import Cluster
 from .link import Link, RefusedError
 from .settings import ClientSettings
 
-__all__ = ["list_partitions"]
+__all__ = ["count_partitions", "list_partitions"]
 
 
 async def list_partitions(
@@ -41,6 +41,15 @@ async def list_partitions(
         raise failure
     finally:
         del failure  # it holds this frame
+
+
+async def count_partitions(cluster: Cluster, settings: ClientSettings, topics: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the number of partitions of each topic. Raises FastwireError for a topic without partitions."""
+    listed = await list_partitions(cluster, settings, topics)
+    for topic, places in listed.items():
+        if not places:
+            raise FastwireError(f'topic "{topic}" is not deployed, or none of its partitions stores messages')
+    return [(topic, len(places)) for topic, places in listed.items()]
 
 
 async def _ask(link: Link, settings: ClientSettings, topics: Sequence[str]) -> Mapping[str, Sequence[BrokerPartition]]:

@@ -32,12 +32,13 @@ from ...reading.clustered import ClusteredSource
 from ...reading.stage import Stage
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed, StopReason, unnamed_partitions
 from ..cluster import Cluster
-from ..inventory import list_partitions
+from ..inventory import count_partitions, list_partitions
 from ..link import Link, RefusedError
 from .commits import Commits
 from .firstposition import FirstPositions
 from .gets import Gets
 from .heads import Heads
+from .heartbeats import Heartbeats
 from .lag import FetchedLag
 from .member import AnyMember, Change, Member, NodeMember
 from .partition import Partition
@@ -87,13 +88,14 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._first_positions = FirstPositions(settings, self._registrations, self.slots)
         self._gets = Gets(self, self._registrations)
         self._commits = Commits(self, self._registrations, self._tasks, self._ask_on)
+        self._heartbeats = Heartbeats(
+            self, self._registrations, self._member.membership, self._tasks, self._registration_ended
+        )
         self._heads = Heads(self, self._member.expected)
         self._stats = FetchedLag(self, metrics, settings.lag_poll_s)
         self._by_key: dict[str, Partition] = {}
-        self._beating: set[Link] = set()
         self._coverage = Coverage()
         self._changed = asyncio.Event()  # Coverage, a connection, or what was received
-        self._heartbeat_at = 0.0
 
     # --- the contract
 
@@ -145,11 +147,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         The second list is empty: Brokers are not asked. Raises FastwireError for a topic without partitions.
         """
         self._tick()
-        listed = await list_partitions(self.cluster, self.settings, self.settings.topics)
-        for topic, places in listed.items():
-            if not places:
-                raise FastwireError(f'topic "{topic}" is not deployed, or none of its partitions stores messages')
-        return [(topic, len(places)) for topic, places in listed.items()], []
+        return await count_partitions(self.cluster, self.settings, self.settings.topics), []
 
     async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         partition = self.partitions[assignment.index]
@@ -438,6 +436,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._revoke(partition, reason)
         self._member.lost([partition.place])
 
+    def _registration_ended(self, place: BrokerPartition) -> None:
+        self._lose(self._by_key[place.key], "the Broker has ended the registration")
+
     def _stop(self, partition: Partition, why: str, reason: StopReason) -> None:
         """Stop this log; the others continue."""
         if partition.over:
@@ -599,24 +600,4 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._stats.look(now)
         self._commits.look(now)
         self._steer()  # answers may be awaited behind messages
-        if now >= self._heartbeat_at:
-            self._heartbeat_at = now + self.settings.heartbeat_s
-            for link in {one.link for one in self.partitions if one.link is not None} - self._beating:
-                self._tasks.run(self._beat(link), "heartbeat")
-
-    async def _beat(self, link: Link) -> None:
-        held = self._member.membership.held
-        mine = [one for one in self.partitions if one.link is link and one.place.key in held]
-        if not mine:
-            return
-        self._beating.add(link)
-        try:
-            answer = await self._registrations.beat(link, [one.place for one in mine])
-            lost = self._member.membership.broker_answered(mine[0].place.broker, answer, self._loop.time())
-        except FastwireError as exc:
-            log.info("a Broker does not answer a heartbeat", broker=str(link), error=str(exc))
-            return
-        finally:
-            self._beating.discard(link)
-        for place in lost:
-            self._lose(self._by_key[place.key], "the Broker has ended the registration")
+        self._heartbeats.look(now)
