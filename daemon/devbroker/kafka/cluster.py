@@ -200,11 +200,15 @@ class Cluster(DevBroker):
         self.held.wake()
 
     @on_loop
-    def truncate(self, name: str, offset: int, partition: int = 0) -> None:
-        """Lose the batches from the one that holds ``offset`` on, as an unclean election does, in a new epoch."""
+    def truncate(self, name: str, offset: int, partition: int = 0, *, restored: bool = False) -> None:
+        """Lose the batches from the one that holds ``offset`` on, as an unclean election does, in a new epoch.
+
+        ``restored``: by a backup, which gives the same epoch again.
+        """
         lost = self.partition(name, partition)
         lost.truncate(offset)
-        lost.lead(lost.leader)
+        if not restored:
+            lost.lead(lost.leader)
         self.held.wake()
 
     @on_loop

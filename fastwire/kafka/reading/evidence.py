@@ -17,12 +17,16 @@ _LIAR = 1 << 32  # the weight of a batch that lies; a hole weighs 1
 
 @dataclass(frozen=True, slots=True)
 class CorruptBatch:
-    """A damaged batch for a caller with ``on_corrupt="stop"``. Its partition is not read any further."""
+    """A batch behind which its partition is not read any further: a damaged one for ``on_corrupt="stop"``.
+
+    It is sound if it is ``replaced``: the record before the position is another one than the one that was read.
+    """
 
     index: int
     position: Position
     reason: Reason
     detail: str
+    replaced: bool = False
 
 
 @dataclass(slots=True)

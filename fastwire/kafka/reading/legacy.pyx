@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from fastwire.columns.builder cimport Columns
-from fastwire.kafka.reading.records cimport CODEC_MASK, LOG_APPEND_TIME, NO_MEMORY, RowPlace, put_row
+from fastwire.kafka.reading.records cimport CODEC_MASK, LOG_APPEND_TIME, NO_MEMORY, Known, RowPlace, put_row
 from fastwire.wire.codecs cimport (
     CODEC_GZIP,
     CODEC_LZ4_FRAME,
@@ -83,7 +83,8 @@ cdef bytes mended(const uint8_t* p, int64_t size):
 
 
 cdef int put_inner(
-    Columns* c, const RowPlace* place, const Message* outer, const uint8_t* p, int64_t size, int64_t* offsets
+    Columns* c, const RowPlace* place, const Message* outer, const uint8_t* p, int64_t size, int64_t* offsets,
+    Known* known,
 ) except -1:
     """The messages of a wrapper. Their offsets are absolute in magic 0, relative to the first one in magic 1.
 
@@ -118,14 +119,23 @@ cdef int put_inner(
         if at == m.size:
             offsets[0] = offset
         offsets[1] = offset + 1
+        milli = outer.milli if outer.attributes & LOG_APPEND_TIME else m.milli
+        know(known, &m, milli)
         if offset < place.offset or offset >= place.until:
             continue
-        milli = outer.milli if outer.attributes & LOG_APPEND_TIME else m.milli
         if put_row(
             c, place, offset, milli, time_type(outer), m.key, m.key_size, m.value, m.value_size, p + size
         ) == NO_MEMORY:
             raise no_room(c)
     return 0
+
+
+cdef void know(Known* known, const Message* m, int64_t milli) noexcept nogil:
+    known.milli = milli
+    known.key = m.key if m.key_size >= 0 else NULL
+    known.key_size = m.key_size
+    known.value = m.value if m.value_size >= 0 else NULL
+    known.value_size = m.value_size
 
 
 cdef object no_room(const Columns* c):
@@ -146,11 +156,13 @@ cdef bint is_sound(Decompressor codecs, const uint8_t* p, int64_t size) except -
 
 
 cdef int put_message(
-    Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* offsets
+    Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* offsets,
+    Known* known,
 ) except -1:
     """The rows of one stored message, which ``is_sound``. CorruptEntryError: the caller rewinds the columns.
 
-    ``offsets`` gets the first one and the one behind the last.
+    ``offsets`` gets the first one and the one behind the last. ``known`` becomes what the last one is known by; its
+    bytes are gone with ``codecs.shrink``.
     """
     cdef Message m
     cdef int64_t made = 0
@@ -162,6 +174,7 @@ cdef int put_message(
     offsets[0] = m.offset
     offsets[1] = m.offset + 1
     if not m.attributes & CODEC_MASK:
+        know(known, &m, m.milli)
         if place.offset <= m.offset < place.until and put_row(
             c, place, m.offset, m.milli, time_type(&m), m.key, m.key_size, m.value, m.value_size, p + m.size
         ) == NO_MEMORY:
@@ -183,5 +196,5 @@ cdef int put_message(
     else:
         raise CorruptEntryError(Reason.MESSAGE, f"codec {m.attributes & CODEC_MASK} in an older format")
     held = codecs.inflate(codec, data, m.value_size, &made)
-    put_inner(c, place, &m, held, made, offsets)
+    put_inner(c, place, &m, held, made, offsets, known)
     return 0

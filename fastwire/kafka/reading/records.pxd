@@ -38,10 +38,22 @@ cdef struct RowPlace:            # where the rows of a batch belong
     int32_t topic
     int32_t partition
 
+cdef struct Known:               # what tells a record from another one of its offset
+    int64_t milli                # its timestamp, -1 without
+    const uint8_t* key           # NULL = null
+    int64_t key_size
+    const uint8_t* value         # NULL = null
+    int64_t value_size
+
 cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? CODEC_GZIP
 cdef int64_t announced(bytes payload)
 cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil
-cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, Reader* r) noexcept nogil
+cdef int put_records(
+    Columns* c, const BatchHead* head, const RowPlace* place, Reader* r, const uint8_t** last
+) noexcept nogil
+cdef bint find_record(
+    const BatchHead* head, int64_t delta, const uint8_t* p, const uint8_t* end, Known* known
+) noexcept nogil
 cdef int put_row(
     Columns* c, const RowPlace* place, int64_t offset, int64_t milli, int32_t milli_type,
     const uint8_t* key, int64_t key_size, const uint8_t* value, int64_t value_size, const uint8_t* edge,

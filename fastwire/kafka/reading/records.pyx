@@ -201,12 +201,13 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
 
 
 cdef int32_t put_plain(
-    Columns* c, const BatchHead* head, const RowPlace* place, int32_t i, Reader* r, int64_t* last_delta
+    Columns* c, const BatchHead* head, const RowPlace* place, int32_t i, Reader* r, int64_t* last_delta,
+    const uint8_t** before,
 ) noexcept nogil:
     """Decode records from ``i`` on while they are plain: an optional short key, a value, no headers.
 
     Returns the index of the next record; ``r.pos`` is at its start. It is not plain, or near the end of block or
-    column.
+    column. ``before`` becomes the start of the one before it.
     """
     cdef Lane values, keys
     cdef int64_t first = c.rows
@@ -286,6 +287,7 @@ cdef int32_t put_plain(
         last = delta
         row += 1
         i += 1
+        before[0] = at
         at = end
     r.pos = at
     last_delta[0] = last
@@ -297,9 +299,11 @@ cdef int32_t put_plain(
     return i
 
 
-cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, Reader* r) noexcept nogil:
+cdef int put_records(
+    Columns* c, const BatchHead* head, const RowPlace* place, Reader* r, const uint8_t** last
+) noexcept nogil:
     """Append the rows of one batch; ``r`` spans its decompressed records. On failure no row is appended; returns a
-    reason.
+    reason. ``last`` becomes the start of the last record, NULL without records.
     """
     cdef Mark mark
     cdef int64_t first = c.rows
@@ -313,6 +317,7 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
     cdef const uint8_t* p = r.pos
     cdef const uint8_t* end = r.end
     cdef const uint8_t* next_one
+    last[0] = NULL
     if head.count < 0:
         reader_fail(r, FAULT_LENGTH, head.count)
         return DAMAGED
@@ -323,7 +328,7 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
         if tries < PLAIN_TRIES:
             tries += 1
             r.pos = p
-            i = put_plain(c, head, place, i, r, &last_delta)
+            i = put_plain(c, head, place, i, r, &last_delta, last)
             p = r.pos
             if i == head.count:
                 break
@@ -335,6 +340,7 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
         status = put_record(c, head, place, next_one, next_one + size, end, &last_delta)
         if status:
             break
+        last[0] = p
         p = next_one + size
         i += 1
     r.pos = p
@@ -352,6 +358,45 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
     if has(c.mask, COL_TIMESTAMP_TYPE):
         fill(int32s(c, COL_TIMESTAMP_TYPE), first, c.rows, 1 if head.attributes & LOG_APPEND_TIME else 0)
     return DECODED
+
+
+cdef bint find_record(
+    const BatchHead* head, int64_t delta, const uint8_t* p, const uint8_t* end, Known* known
+) noexcept nogil:
+    """Find the record of this offset delta among the records at ``p``; False if there is none, or damage before it."""
+    cdef uint64_t raw = 0
+    cdef uint64_t milli = 0
+    cdef int64_t size
+    cdef const uint8_t* after
+    while True:
+        p = fw_varint(p, end, &raw)          # length
+        size = zigzag(raw)
+        if p is NULL or size < 1 or size > end - p:
+            return False
+        after = p + size
+        p = fw_varint(p + 1, after, &milli)
+        if p is NULL:
+            return False
+        p = fw_varint(p, after, &raw)
+        if p is NULL or zigzag(raw) > delta:
+            return False
+        if zigzag(raw) == delta:
+            break
+        p = after
+    known.milli = head.max_timestamp if head.attributes & LOG_APPEND_TIME else <int64_t>(
+        <uint64_t>head.base_timestamp + <uint64_t>zigzag(milli)
+    )
+    p = fw_varint(p, after, &raw)
+    known.key_size = zigzag(raw)
+    if p is NULL or known.key_size > after - p:
+        return False
+    known.key = p if known.key_size >= 0 else NULL
+    p = fw_varint(p + (known.key_size if known.key_size > 0 else 0), after, &raw)
+    known.value_size = zigzag(raw)
+    if p is NULL or known.value_size > after - p:
+        return False
+    known.value = p if known.value_size >= 0 else NULL
+    return True
 
 
 cdef int put_row(

@@ -6,7 +6,7 @@ other response is returned as bytes.
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from fastwire.columns.builder cimport Mark, columns_mark, columns_rewind
 from fastwire.columns.chunk cimport SpanRow
@@ -25,15 +25,18 @@ from fastwire.kafka.reading.records cimport (
     BATCH_HEAD,
     CODEC_MASK,
     CONTROL,
+    DECODED,
     MAGIC_AT,
     NO_MEMORY,
     SMALLEST_BATCH,
     TRANSACTIONAL,
     BatchHead,
+    Known,
     RowPlace,
     announced,
     codec_of,
     control_type,
+    find_record,
     put_records,
     read_batch_head,
 )
@@ -174,9 +177,9 @@ cdef class Scanner(ChunkScanner):
                 if whole:
                     size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
                     whole = (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD) <= size <= self.at.records_left
-                if whole and size > self.most_frame:
+                if whole and size > self.most_frame and not self.stops_looking(<Slot*>slot):
                     return self.refuse(Reason.FRAME, f"a batch of {self.frame_too_large(size)}")
-                if not whole and self.at.batch_seen:
+                if not self.at.skip and not whole and self.at.batch_seen:
                     self.at.skip = True         # truncated or damaged: the next response begins with it
             if self.at.skip:
                 if present == 0:
@@ -222,7 +225,11 @@ cdef class Scanner(ChunkScanner):
         cdef RowPlace place
         cdef Reader r
         cdef const uint8_t* data
+        cdef const uint8_t* last
         cdef int64_t data_size, expected, first, next_offset, began
+        cdef int64_t witness = 0
+        cdef Known known
+        cdef bint witnessed = False
         cdef int status
         if chunk.dead_letter_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
@@ -243,6 +250,15 @@ cdef class Scanner(ChunkScanner):
         if self.codecs.crc32c(p + 21, size - 21) != fw_u32be(p + 17):
             return self.damaged(slot, p, size, f"CRC-32C is not {fw_u32be(p + 17):#010x}")
         next_offset = head.base_offset + head.offsets
+        if slot.compare:
+            slot.compare = False
+            # A batch that overlaps the next one has a damaged first offset.
+            if not 0 <= next_base < next_offset and self.is_another(slot, &head, p, size):
+                return self.refuse(Reason.MESSAGE, "the record before the position is another one", True)
+            if head.base_offset < next_offset <= slot.offset:
+                if self.at.committed and head.producer_id >= 0:
+                    self.aborts(&head, next_offset, p + BATCH_HEAD, p + size)
+                return GO_ON
         status = self.place(slot, p, size, head.base_offset, next_offset, next_base)
         if status != TAKEN:
             return GO_ON if status == LEFT else status
@@ -268,8 +284,12 @@ cdef class Scanner(ChunkScanner):
         first = chunk.columns.rows
         reader_init(&r, data, <Py_ssize_t>data_size)
         began = self.watch.now()
-        status = put_records(&chunk.columns, &head, &place, &r)
+        status = put_records(&chunk.columns, &head, &place, &r, &last)
         self.watch.decoded(began)
+        if status == DECODED and last is not NULL and next_offset <= slot.head.until:
+            witnessed = find_record(&head, head.offsets - 1, last, data + data_size, &known)
+            if witnessed:
+                witness = self.witness(&known)       # before the decompressed bytes are gone
         self.codecs.shrink()
         if status == NO_MEMORY:
             if not chunk.columns.over:
@@ -281,14 +301,17 @@ cdef class Scanner(ChunkScanner):
             return self.reject(slot, p, size, next_offset, Reason.MESSAGE, str(reader_error(&r, "batch")))
         self.batches += 1
         self.took(slot.head.log, data_size, first, &slot.head.largest)
-        return self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
+        self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
+        return self.attest(slot, witness) if witnessed else GO_ON
 
     cdef int message(self, Slot* slot, RowPlace* place, const uint8_t* p, int64_t size, int64_t next_base) except -1:
         """Process one message of an older format, or a wrapper of several."""
         cdef OpenChunk chunk = self.open
         cdef Mark mark
         cdef int64_t first
+        cdef int64_t witness
         cdef int64_t[2] offsets
+        cdef Known known
         cdef int stop
         if not is_sound(self.codecs, p, size):
             return self.damaged(slot, p, size, f"CRC-32 is not {fw_u32be(p + 12):#010x}")
@@ -298,7 +321,8 @@ cdef class Scanner(ChunkScanner):
         first = chunk.columns.rows
         columns_mark(&chunk.columns, &mark)
         try:
-            put_message(&chunk.columns, place, self.codecs, p, size, offsets)
+            put_message(&chunk.columns, place, self.codecs, p, size, offsets, &known)
+            witness = self.witness(&known)
         except CorruptEntryError as exc:
             columns_rewind(&chunk.columns, &mark)
             if chunk.columns.over and first:
@@ -307,13 +331,71 @@ cdef class Scanner(ChunkScanner):
             return self.damaged(slot, p, size, chunk.too_large() if chunk.columns.over else exc.detail)
         finally:
             self.codecs.shrink()
+        if slot.compare:
+            slot.compare = False
+            if offsets[1] == slot.offset and witness != slot.witness:
+                columns_rewind(&chunk.columns, &mark)
+                return self.refuse(Reason.MESSAGE, "the record before the position is another one", True)
+            if offsets[1] <= slot.offset:
+                return GO_ON
         stop = self.place(slot, p, size, offsets[0], offsets[1], next_base)
         if stop != TAKEN:
             columns_rewind(&chunk.columns, &mark)
             return GO_ON if stop == LEFT else stop
         self.batches += 1
         self.took(slot.head.log, size, first, &slot.head.largest)
-        return self.advance(slot, offsets[1], -1, chunk.columns.rows - first)
+        self.advance(slot, offsets[1], -1, chunk.columns.rows - first)
+        return self.attest(slot, witness) if offsets[1] <= slot.head.until else GO_ON
+
+    # --- the record before the position
+
+    cdef bint stops_looking(self, Slot* slot) noexcept:
+        """Request the records from the position on, if the one before it cannot be read here; False if it was not
+        requested.
+        """
+        if not slot.compare:
+            return False
+        slot.compare = False
+        self.at.skip = True
+        return True
+
+    cdef bint is_another(self, Slot* slot, const BatchHead* head, const uint8_t* p, int64_t size) except -1:
+        """Return whether a batch has another record before the position than the one that has landed.
+
+        What cannot be read is not compared, nor a record that a compaction has removed.
+        """
+        cdef const uint8_t* data = p + BATCH_HEAD
+        cdef int64_t data_size = size - BATCH_HEAD
+        cdef int64_t delta = slot.offset - 1 - head.base_offset
+        cdef Known known
+        cdef bint other
+        if not 0 <= delta < head.offsets or head.count < 1:
+            return False
+        if head.attributes & CONTROL:
+            return True
+        if head.attributes & CODEC_MASK:
+            try:
+                data = self.codecs.inflate(codec_of(head.attributes, data, data_size), data, data_size, &data_size)
+            except CorruptEntryError:
+                return False
+        other = find_record(head, delta, data, data + data_size, &known) and self.witness(&known) != slot.witness
+        self.codecs.shrink()
+        return other
+
+    cdef int64_t witness(self, const Known* known) except? -1:
+        """Return what a record is known by: checksums of its time and key, and of its value."""
+        cdef uint64_t high = self.codecs.crc32c(known.key, known.key_size) if known.key_size > 0 else 0
+        cdef uint64_t low = self.codecs.crc32c(known.value, known.value_size) if known.value_size > 0 else 0
+        high += known.key is NULL
+        low += known.value is NULL
+        return <int64_t>(((high << 32) | low) ^ (<uint64_t>known.milli * <uint64_t>0x9E3779B97F4A7C15))
+
+    cdef int attest(self, Slot* slot, int64_t witness) except -1:
+        """Note by what the record before the position is known."""
+        cdef SpanRow* span = self.span_of(&slot.head, slot.offset, slot.epoch)
+        span.witness = slot.witness = witness
+        span.witnessed = slot.witnessed = True
+        return GO_ON
 
     # --- what is believed of batches, and what becomes of damaged ones
 
@@ -427,6 +509,8 @@ cdef class Scanner(ChunkScanner):
 
     cdef int damaged(self, Slot* slot, const uint8_t* p, int64_t size, str detail, bint whole=True) except -1:
         """Handle a batch as damaged in all fields, its size included: the next intact batch shows its end."""
+        if self.stops_looking(slot):
+            return GO_ON
         if slot.ask < 0:
             if slot.confirmed == slot.offset or self.repeats(p, size):
                 return GO_ON                 # it precedes what is read next
@@ -588,6 +672,7 @@ cdef class Scanner(ChunkScanner):
         span.end_a = slot.offset = min(next_offset, slot.head.until)
         span.end_b = slot.epoch = epoch
         slot.aligned = True
+        span.witnessed = slot.witnessed = False
         span.rows += rows
         return GO_ON
 
@@ -600,10 +685,10 @@ cdef class Scanner(ChunkScanner):
         found = [(PyBytes_FromStringAndSize(<const char*>p, size), detail)]
         return self.keep_dead_letter(slot, found, next_offset, reason)
 
-    cdef int refuse(self, reason, str detail) except -1:
+    cdef int refuse(self, reason, str detail, bint replaced=False) except -1:
         """Stop reading this partition; the caller decides how to proceed."""
         cdef Slot* slot = self.slots.get(self.at.slot_index)
-        self.found = CorruptBatch(self.at.slot_index, Position(slot.offset, slot.epoch), reason, detail)
+        self.found = CorruptBatch(self.at.slot_index, Position(slot.offset, slot.epoch), reason, detail, replaced)
         slot.head.session = 0
         self.at.skip = True
         return STOP_FOUND

@@ -12,6 +12,9 @@ cdef struct Slot:
     bint doubted                 # a Doubt is kept
     bint aligned                 # a batch ended at ``offset``, so none may begin before it
     int64_t confirmed            # a batch of the next response begins here for certain; -1 = not known
+    bint compare                 # the record before ``offset`` is requested, too: it must be the one with ``witness``
+    bint witnessed               # ``witness`` is known
+    int64_t witness
     int32_t epoch                # leader epoch of what was read last, -1 = not known
     int64_t high_watermark
     int64_t stable_offset

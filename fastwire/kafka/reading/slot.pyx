@@ -54,17 +54,28 @@ cdef class SlotTable(PartitionSlots):
         s.high_watermark = s.stable_offset = s.log_start = s.diverging_offset = -1
         return s.head.log
 
-    def attach(self, int64_t index, position, int32_t session):
-        """Read from ``position`` on; only responses to requests of ``session`` (above 0) count from here on."""
+    def attach(self, int64_t index, position, int32_t session, witness=None):
+        """Read from ``position`` on; only responses to requests of ``session`` (above 0) count from here on.
+
+        ``witness`` is what the record before the position is known by, see ``look_back``.
+        """
         cdef Slot* s = <Slot*>self.begin_session(index, session)
         s.offset = position.a
         s.epoch = position.b
+        s.witnessed = witness is not None
+        s.witness = 0 if witness is None else witness
+        self.look_back(index)
         self.set_ask(s, -1)
         s.doubted = s.aligned = False
         s.confirmed = -1
         s.room = 0
         self.doubts.pop(index, None)
         self.dead_letters.pop(index, None)
+
+    def look_back(self, int64_t index):
+        """Request the record before the position, too, and compare it with what it is known by, if it is."""
+        cdef Slot* s = self.get(index)
+        s.compare = s.witnessed and s.offset > 0
 
     def detach(self, int64_t index):
         """Drop all responses about this partition from now on."""
@@ -77,9 +88,11 @@ cdef class SlotTable(PartitionSlots):
         return Position(s.offset, s.epoch)
 
     def fetch_offset(self, int64_t index):
-        """Return the offset of the next request: the position, or another one in the search for the end of a batch."""
+        """Return the offset of the next request: the position, or another one in the search for the end of a batch,
+        or to look back.
+        """
         cdef Slot* s = self.get(index)
-        return s.ask if s.ask >= 0 else s.offset
+        return s.ask if s.ask >= 0 else s.offset - s.compare
 
     def fetch_bytes(self, int64_t index, int64_t most):
         """Return the bytes to request, ``most`` by default: the batches after a doubtful one have to be included."""

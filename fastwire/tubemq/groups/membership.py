@@ -77,7 +77,7 @@ class Membership(ConsumerClient):
         """The Master has not assigned the partitions of the group."""
         self._event: pb.EventProto | None = None  # received and not finished
         self._result: pb.EventProto | None = None  # finished and not sent
-        self._seen: set[str] = set()  # keys of the partitions of all events
+        self._seen: set[str] = set()  # keys of the partitions of all events, which this process does not forget
         self._sent: pb.EventProto | None = None  # the result in the heartbeat in flight
 
     # --- requests
@@ -214,10 +214,10 @@ class Membership(ConsumerClient):
         for each in partitions:
             if each.topic not in self.settings.topics:
                 raise ProtocolError("event", detail=f"{str(each)[:200]!r} is of a topic that this member does not read")
-        self._seen |= {each.key for each in partitions}
-        if len(self._seen) > MOST_PARTITIONS:
-            self._seen = set(self.held)
+        seen = self._seen | {each.key for each in partitions}
+        if len(seen) > MOST_PARTITIONS:
             raise ProtocolError("event", detail=f"the Master has named more than {MOST_PARTITIONS:,} partitions")
+        self._seen = seen
         return partitions
 
     def finished(self, rebalance_id: int, now: float) -> bool:

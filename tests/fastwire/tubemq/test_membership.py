@@ -1,6 +1,7 @@
 """A member of a server-balanced group: registration, heartbeats, events and their results, losses."""
 
 import dataclasses
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.error import BrokerError
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups import membership
 from fastwire.tubemq.groups.membership import Assignment, Bound, EventType, Membership, Settings, State
 from fastwire.tubemq.reading.flow import NO_RULES
 from tests.support.tubemq.golden import EXAMPLES
@@ -289,6 +291,24 @@ def test_an_event_that_cannot_be_read_counts_as_lost() -> None:
     with pytest.raises(ProtocolError):
         member.answered(answer, 0.0)
     assert isinstance(request(member, 1.0), pb.CloseRequestC2M)
+
+
+def test_a_master_that_always_names_others_does_not_grow_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source keeps all that was named for as long as the process lives, so a refusal does not begin anew."""
+    monkeypatch.setattr(membership, "MOST_PARTITIONS", 4)
+    member = registered()
+    taken: set[int] = set()
+    for number in range(1, 30, 2):
+        named = tuple(BrokerPartition(BROKER, "gold", each) for each in (number, number + 1))
+        if member.state is not State.REGISTERED:
+            request(member, 100.0 * number)
+            member.answered(CLOSED, 100.0 * number)
+            request(member, 100.0 * number)
+            member.answered(GOLDEN["e01_response"].body, 100.0 * number)
+        with suppress(ProtocolError):
+            _, assignment = heartbeat(member, 100.0 * number, beat((number, EventType.CONNECT, named)))
+            taken |= {each.number for each in assignment.partitions}
+    assert taken == {1, 2, 3, 4}
 
 
 def test_flow_rules_are_kept_until_their_id_changes() -> None:

@@ -8,6 +8,7 @@ from fastwire.kafka.protocol.question import LATEST
 from fastwire.position import Position, Span
 
 from ....runtime.logs import get_logger
+from ...reading.pulled import LogBroken
 from ...source import Assignment, First, LogStopped
 from ..cluster import Cluster
 from .partition import Partition
@@ -16,6 +17,11 @@ from .settings import KafkaSettings
 __all__ = ["FirstPositions"]
 
 LOST = "records were lost by an unclean election, or the log was truncated"
+REPLACED = (
+    "and the broker holds another record before it: records were lost and others have taken their offsets, or the "
+    'broker was restored from a backup; on_truncation = "continue" reads the log that is there now from its beginning, '
+    "as another one"
+)
 
 log = get_logger("source")
 
@@ -36,6 +42,8 @@ class FirstPositions:
         if coverage.start(partition.log) is None:
             return await self._first(partition, assignment)
         at = partition.landed = partition.position(coverage)
+        if at == partition.replaced_at:
+            raise LogBroken(f"{partition.log}: {POSITIONS.format(at)} has landed, {REPLACED}", partition.beginning)
         end = await self.parting(partition, at)
         if end is not None:
             raise partition.broken(at, end, LOST)

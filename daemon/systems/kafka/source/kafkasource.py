@@ -173,6 +173,12 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         """Return the text of ``error``, with advice."""
         return explained(error)
 
+    def _attach(self, partition: Partition, at: Position, coverage: Coverage) -> None:
+        # Offsets and epochs are given again by a broker that was restored, so the last record that has landed says
+        # whether it is still the same log.
+        witness = coverage.witness(partition.log) if partition.log_start < at.a else None
+        self.slots.attach(partition.index, at, partition.session, witness)
+
     # --- what links tell
 
     def on_throttled(self, link: Link, seconds: float) -> None:
@@ -180,8 +186,13 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         self._throttling.throttled(str(link), seconds, link.throttled_s, self._loop.time())
 
     def on_corrupt(self, batch: CorruptBatch) -> None:
-        """Stop the log of a batch that cannot be decoded and may not become a dead letter."""
+        """Stop the log of a batch that cannot be decoded and may not become a dead letter, or that is another log's."""
         partition = self.partitions[batch.index]
+        if batch.replaced:
+            landed = partition.position(self._coverage)
+            partition.replaced_at = landed if landed.a >= batch.position.a else None
+            self.part(partition, batch.position.a - 1)
+            return
         at = POSITIONS.format(batch.position)
         self._stop(partition, f"the batch at {at} cannot be decoded ({batch.reason}: {batch.detail})", "undecodable")
 

@@ -23,6 +23,7 @@ class Partition(PulledPartition[Link]):
     committed: Position | None = field(default=None, init=False)  # what the group has
     # The end of what has landed as it was resolved, before a gap that may have been declared behind it.
     landed: Position | None = field(default=None, init=False)
+    replaced_at: Position | None = field(default=None, init=False)  # the record before it is another one
     resumes_at: Position | None = field(default=None, init=False)  # behind a break
     checked_epoch: int = field(default=-1, init=False)  # of the leader that has confirmed the position
     replica: ReplicaChoice = field(default_factory=ReplicaChoice, init=False)

@@ -43,7 +43,7 @@ class Commits:
     A COMMIT confirms everything that was fetched (spec: tubemq 11.3). It is sent when all of that has landed and no GET
     is in flight, which a partition at its end reaches by itself. While messages keep coming, the partitions whose last
     COMMIT is ``FOLLOW_S`` old send no GETs until what they have fetched has landed, for ``HOLD_S`` at most. ``ask_on``
-    sends the GETs that are due then.
+    sends the GETs that are due then. At the end of a log one is sent as often, because its response has the position.
     """
 
     def __init__(self, source: _Source, registrations: Registrations, tasks: Tasks, ask_on: Callable[[], None]) -> None:
@@ -113,6 +113,11 @@ class Commits:
                 self._source.events.on_unconfirmed("the group's offsets")
         elif now >= self._look_at and self._source.settings.keeps_offsets:
             self._look_at = now + LOOK_S
+            # Nothing else tells at the end of a log that an administrator has moved the group's offset behind messages.
+            for one in self._source.partitions:
+                if one.granted and one.at_end and now - one.confirmed_at >= FOLLOW_S:
+                    one.dirty = True
+                    self.soon(one)
             late = [one for one in self._source.partitions if one.granted and one.dirty and not one.at_end]
             if any(now - one.confirmed_at >= FOLLOW_S for one in late):
                 # All that are not confirmed are held back together: one commit of the dataset serves them all.

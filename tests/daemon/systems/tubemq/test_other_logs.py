@@ -15,6 +15,7 @@ from fastwire.coverage import Coverage
 from fastwire_daemon.dataset.log.checkpoint import Checkpoint
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.runtime.budget import Level
+from fastwire_daemon.systems.tubemq.source import commits
 from tests.support.source_pipe import until
 from tests.support.tubemq.source_pipe import GROUP, TubeMQPipe, reading, serving
 
@@ -143,6 +144,25 @@ async def test_a_groups_offset_that_is_moved_forwards_at_the_end_loses_nothing()
         broker.produce("t", texts(30, 10))
         await pipe.got(40)
         assert values(pipe) == texts(0, 40)
+        assert pipe.once()
+
+
+async def test_a_groups_offset_that_is_moved_forwards_at_the_end_is_found_without_another_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commits, "FOLLOW_S", 0.2)
+    monkeypatch.setattr(commits, "LOOK_S", 0.1)
+    async with serving() as broker, reading(broker) as pipe:
+        pipe.eager = True
+        await land(broker, pipe, 0, 10)
+        await until(lambda: broker.backlog("t", GROUP) == 0, "the group's offset")
+        pipe.source.on_budget(Level.STOP)
+        await asyncio.sleep(0)
+        broker.produce("t", texts(10, 10))
+        broker.move_offset("t", GROUP)
+        pipe.source.on_budget(Level.FREE)
+        await pipe.got(20)
+        assert values(pipe) == texts(0, 20)
         assert pipe.once()
 
 

@@ -8,6 +8,7 @@ import pytest
 from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire.kafka.protocol.fetch import FetchLimits
 from fastwire.position import Position, Span
+from fastwire_daemon.dataset.log.checkpoint import Checkpoint
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.kafka.requests import versions_of
 from fastwire_daemon.runtime.budget import Level
@@ -65,6 +66,42 @@ async def test_truncation_while_nobody_read() -> None:
         async with reading(broker, coverage=first.coverage) as second:
             await until(lambda: second.count("stopped") == 1, "a stopped log", lambda: second.told)
             assert second.rows == 0
+
+
+def restored(broker: KafkaDevBroker, kept: int, first: int) -> None:
+    """Restore the log from a backup of its first ``kept`` rows; other records take the offsets behind them.
+
+    Epochs are given again: nothing but the records tells that it is another log.
+    """
+    broker.truncate("t", kept, restored=True)
+    broker.append("t", batches(first, 20))
+
+
+# Brokers of 0.11 tell no epoch; those of 4.1 tell the same one as before, and the id of the topic, from their backup.
+@pytest.mark.parametrize("release", ["0.11", "4.1"])
+async def test_a_restored_log_that_has_grown_again_while_nobody_read(release: str) -> None:
+    async with serving(release=release) as broker:
+        first = await landed_hundred(broker)
+        coverage = Checkpoint.decode(Checkpoint(1, first.coverage).encode(), 1).coverage
+        restored(broker, 60, 50)
+        async with reading(broker, coverage=coverage) as second:
+            await until(lambda: second.count("stopped") == 1, "a stopped log", lambda: second.told)
+            assert "the broker holds another record before it" in second.told[-1][2]
+            assert second.rows == 0
+        async with reading(broker, coverage=coverage, on_truncation="continue") as third:
+            await third.got(260)  # the log that is there now, from its beginning, as another one
+            await third.drained()
+            assert set(landed(third, 0)) == set(values(*range(6), *range(50, 70)))
+
+
+async def test_a_log_that_is_still_the_same_goes_on_behind_its_last_record() -> None:
+    async with serving() as broker:
+        first = await landed_hundred(broker)
+        broker.append("t", batches(10, 2))
+        async with reading(broker, coverage=first.coverage) as second:
+            await second.got(20)
+            await second.drained()
+            assert set(landed(second, 0)) == set(values(10, 11))
 
 
 def values(*numbers: int) -> Counter[bytes]:
