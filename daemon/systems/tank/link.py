@@ -6,10 +6,9 @@ from typing import Protocol, TypeVar
 from fastwire.tank.format.message import MessageType
 from fastwire.tank.grammar import GRAMMAR
 from fastwire.tank.protocol.connection import Connection, Request
-from fastwire.tank.protocol.consume import ConsumeRequest
 from fastwire.tank.protocol.event import Answer, Event
 from fastwire.tank.protocol.fetch import Fetcher, FetchLimits
-from fastwire.tank.reading.response import Fetched, Planned
+from fastwire.tank.reading.response import Fetched
 from fastwire.tank.reading.scan import CorruptBundle, Scanner
 from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
@@ -88,10 +87,3 @@ class Link(FetchLink[Connection, Event, Answer, Fetcher]):
         answer = await self._answer(self.connection.request(question, self._loop.time(), timeout_s=timeout_s))
         assert isinstance(answer, question.answer)
         return answer
-
-    def fetch(self, request: ConsumeRequest, planned: Planned) -> int:
-        """Request messages and return the request id; ``on_fetched`` follows its last message. Raises LinkLost."""
-        self._need()
-        request_id = self.connection.fetch(request, planned, self._loop.time())
-        self._flush_soon()
-        return request_id

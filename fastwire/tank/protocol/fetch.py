@@ -105,7 +105,7 @@ class Fetcher:
     def _send(self, connection: Connection, targets: Sequence[Target], wait_ms: int, now: float) -> Collection[int]:
         """Request messages of as many of ``targets`` as the limits allow; return the indexes of these."""
         limits = self._limits
-        size = max(min(limits.answer_bytes // len(targets), limits.partition_bytes), LEAST_FETCH)
+        size = min(max(limits.answer_bytes // len(targets), LEAST_FETCH), limits.partition_bytes)
         topics: dict[str, list[FetchPartition]] = {}
         planned: dict[bytes, dict[int, tuple[int, int]]] = {}
         indexes: set[int] = set()

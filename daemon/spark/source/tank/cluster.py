@@ -5,6 +5,7 @@ from itertools import count
 from fastwire.position import Log
 from fastwire.tank.format.error import BrokerError, PartitionStatus
 from fastwire.tank.position import POSITIONS
+from fastwire.tank.protocol.fetch import FetchLimits
 from fastwire.tank.reading.response import Fetched
 from fastwire.tank.reading.scan import CorruptBundle
 from fastwire.tank.reading.slot import SlotTable
@@ -40,18 +41,17 @@ class ReplacedError(UnreadableError):
 class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
     """One connection to each broker, for questions and for the messages of one range at a time.
 
-    ``last`` is the last answer to a consume request, and the connection that it came by.
+    ``answered`` are the partitions of which answers have spoken, by log index, until a reader takes them.
     """
 
-    def __init__(self, settings: ClientSettings, fetch_bytes: int) -> None:
-        self.fetch_bytes = fetch_bytes
+    def __init__(self, settings: ClientSettings, limits: FetchLimits) -> None:
         self.slots = SlotTable()
         self.sessions = count(1)
-        self.last: tuple[Link, Fetched] | None = None
+        self.answered: set[int] = set()
         self._indexes: dict[QueryPartition, int] = {}
         self._missing_since: dict[str, float] = {}  # topics that brokers do not know
         self._name = settings.url.hosts
-        super().__init__(settings, self.slots, Pool(POOL_BYTES), self)
+        super().__init__(settings, self.slots, Pool(POOL_BYTES), self, limits)
 
     def log_index(self, partition: QueryPartition) -> int:
         """Return the index of ``partition`` in the slot table, which it is added to if it is new."""
@@ -86,7 +86,8 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
 
     def on_fetched(self, link: Link, fetched: Fetched) -> None:
         """Wake the reader when an answer is through."""
-        self.last = link, fetched
+        link.fetcher.done(fetched)
+        self.answered.update(fetched.answered)
         self.tell()
 
     def on_corrupt(self, bundle: CorruptBundle) -> None:

@@ -17,8 +17,7 @@ import time
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.tank.format.error import BrokerError, PartitionStatus
-from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
-from fastwire.tank.reading.response import Planned
+from fastwire.tank.protocol.fetch import MOST_FETCH, Target
 from fastwire.tank.reading.slot import PartitionResult
 
 from ....net.endpoint import LinkLost
@@ -32,7 +31,6 @@ from .cluster import RangeCluster
 
 __all__ = ["Records", "TankRangeReader"]
 
-MOST_FETCH = 64 << 20  # bytes of a partition that a broker sends at most, unless a bundle is larger (spec: tank 5.1)
 EMPTY_PAUSE_S = 0.05  # before a broker is asked again that has answered without messages
 
 _READ = (PartitionStatus.OK, PartitionStatus.OK_SPARSE)
@@ -71,47 +69,35 @@ class Records:
     ) -> None:
         self.link = link
         self._cluster = cluster
-        self._topic, self._number = partition.topic, partition.index
+        self._partition = partition
         self._index = cluster.log_index(partition)
-        self._session = next(cluster.sessions)
-        self._fetch_bytes = cluster.fetch_bytes
-        self._request_id: int | None = None  # of the request in flight
         self._answered = False
         cluster.watch(link)
-        cluster.slots.attach(self._index, start, self._session, witness)
+        session = next(cluster.sessions)
+        cluster.slots.attach(self._index, start, session, witness)
+        cluster.answered.clear()
+        link.fetcher.add(Target(self._index, partition.topic, partition.index, session))
 
     @property
     def position(self) -> Position:
         """The next sequence."""
         return self._cluster.slots.position(self._index)
 
-    def ask(self) -> None:
-        """Request messages from the position on unless a request is in flight. Raises LinkLost."""
-        if self._request_id is not None:
-            return
-        wanted = FetchPartition(self._number, self._cluster.slots.fetch_sequence(self._index), self._fetch_bytes)
-        request = ConsumeRequest(((self._topic, (wanted,)),), client_id=self._cluster.client_id)
-        planned = Planned({self._topic.encode(): {self._number: (self._index, self._session)}})
-        self._request_id = self.link.fetch(request, planned)
-
     async def news(self) -> bool:
-        """Request messages and wait a moment; return True if an answer is complete.
+        """Request messages and wait a moment; return True if an answer about the partition is complete.
 
         Raises LinkLost, BrokerError for an error of the partition, UnreadableError, BoundaryError, HoleError.
         """
         cluster = self._cluster
-        self.ask()
+        self.link.pump()
         await cluster.news()
         if cluster.ended_by is not None:
             raise cluster.ended_by
-        if cluster.last is None:
+        if self._index not in cluster.answered:
             return False
-        link, fetched = cluster.last
-        if link is not self.link or fetched.request_id != self._request_id:
-            return False
-        self._request_id, self._answered = None, True
-        if self._index in fetched.answered:
-            self._judge(cluster.slots.result(self._index))
+        cluster.answered.clear()
+        self._answered = True
+        self._judge(cluster.slots.result(self._index))
         return True
 
     def _judge(self, result: PartitionResult) -> None:
@@ -119,11 +105,10 @@ class Records:
         if result.status == PartitionStatus.BOUNDARY:
             raise BoundaryError(result)
         if result.status not in _READ:
-            raise BrokerError(PartitionStatus(result.status), f"{self._topic}/{self._number}")
+            raise BrokerError(PartitionStatus(result.status), f"{self._partition.topic}/{self._partition.index}")
         at = self.position.a
         if result.needed > MOST_FETCH:
             raise UnreadableError(f"the log cannot be read from {at} on: a bundle has {result.needed} bytes")
-        self._fetch_bytes = max(self._fetch_bytes, result.needed)
         if result.stuck and result.high_watermark >= at:
             raise HoleError(f"the broker has no messages from {at} on, and its log ends at {result.high_watermark + 1}")
 
@@ -138,6 +123,7 @@ class Records:
     def close(self) -> None:
         """End reading; what is in flight for this partition is refused when it comes."""
         self._cluster.slots.detach(self._index)
+        self.link.fetcher.drop(self._index)
         self._cluster.leave(self.link)
 
 
@@ -183,7 +169,7 @@ class TankRangeReader(OffsetRangeReader[RangeCluster]):
                 seen = records.position.a
                 self._alive_at, self._redirects = now, 0
                 if seen < self._end.a:
-                    records.ask()  # the broker prepares the next answer while this one is handed on
+                    records.link.pump()  # the broker prepares the next answer while this one is handed on
                 for chunk in self._cluster.take_full():
                     await self._hand_on(chunk)
                 continue

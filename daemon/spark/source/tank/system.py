@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from fastwire.tank.protocol.fetch import FetchLimits
+
 from ..offsetrangereader import fetch_bytes
 from ..options import Options
 from ..system import System
@@ -14,7 +16,8 @@ __all__ = ["SYSTEM"]
 
 def _cluster(options: Options) -> Callable[[], RangeCluster]:
     settings, most = settings_of(options), fetch_bytes(options)
-    return lambda: RangeCluster(settings, most)
+    limits = FetchLimits(answer_bytes=most, partition_bytes=most, max_wait_ms=0)
+    return lambda: RangeCluster(settings, limits)
 
 
 SYSTEM = System(_cluster, TankBroker, TankRangeReader)

@@ -8,11 +8,11 @@ import pytest
 
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Log, Position
+from fastwire.tank.format.message import DiscoverTopics
 from fastwire.tank.names import parse_tank_url
 from fastwire.tank.producing.bundle import Message, encode_bundle
-from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
-from fastwire.tank.protocol.fetch import FetchLimits
-from fastwire.tank.reading.response import Fetched, Planned
+from fastwire.tank.protocol.fetch import FetchLimits, Target
+from fastwire.tank.reading.response import Fetched
 from fastwire.tank.reading.scan import CorruptBundle
 from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
@@ -40,7 +40,7 @@ class Owner:
         self._note("chunk", chunk.rows)
 
     def on_fetched(self, link: Link, fetched: Fetched) -> None:
-        self._note("fetched", fetched.request_id, fetched.answered)
+        self._note("fetched", fetched.answered)
 
     def on_corrupt(self, bundle: CorruptBundle) -> None:
         self._note("corrupt", bundle.position)
@@ -74,6 +74,7 @@ async def opened(broker: TankDevBroker) -> AsyncIterator[tuple[Link, Owner, Slot
     link = Link(
         url.addresses[0], ClientSettings(url=url, on_corrupt="stop"), slots, Pool(1 << 26), owner, limits=FetchLimits()
     )
+    link.fetcher.add(Target(0, "t", 0, 1))
     await link.open()
     try:
         yield link, owner, slots
@@ -82,18 +83,13 @@ async def opened(broker: TankDevBroker) -> AsyncIterator[tuple[Link, Owner, Slot
         await link.lost
 
 
-def plan(wait_ms: int = 0, sequence: int = 1) -> tuple[ConsumeRequest, Planned]:
-    asked = ConsumeRequest((("t", (FetchPartition(0, sequence, 1 << 20),)),), max_wait_ms=wait_ms)
-    return asked, Planned({b"t": {0: (0, 1)}})
-
-
 async def test_messages_come_before_the_end_of_their_answer(broker: TankDevBroker) -> None:
     for _ in range(40):
         broker.produce("t", [b"x"] * 1000)
     async with opened(broker) as (link, owner, slots):
-        request_id = link.fetch(*plan())
+        link.pump()
         await owner.until(4)
-        assert owner.seen == [("connected",), ("chunk", 16_000), ("chunk", 16_000), ("fetched", request_id, (0,))]
+        assert owner.seen == [("connected",), ("chunk", 16_000), ("chunk", 16_000), ("fetched", (0,))]
         assert slots.position(0) == Position(40_001, 0)
         link.hand_on()
         assert owner.seen[-1] == ("chunk", 8_000)
@@ -102,7 +98,7 @@ async def test_messages_come_before_the_end_of_their_answer(broker: TankDevBroke
 async def test_a_bundle_that_cannot_be_decoded(broker: TankDevBroker) -> None:
     broker.append("t", [b"\x06" + encode_bundle([Message(value=b"x")])[1:]])
     async with opened(broker) as (link, owner, _):
-        link.fetch(*plan())
+        link.pump()
         await owner.until(3)
         assert owner.seen[1] == ("corrupt", Position(1, 0))
 
@@ -110,12 +106,12 @@ async def test_a_bundle_that_cannot_be_decoded(broker: TankDevBroker) -> None:
 async def test_a_cut_connection(broker: TankDevBroker) -> None:
     broker.produce("t", [b"x"])
     async with opened(broker) as (link, owner, _):
-        link.fetch(*plan(wait_ms=60_000, sequence=2))
+        link.pump()
         broker.drop_connections()
         await link.lost
         assert owner.seen[-1][0] == "lost"  # type: ignore[index]
         with pytest.raises(LinkLost, match="is closed"):
-            link.fetch(*plan())
+            await link.ask(DiscoverTopics())
 
 
 async def test_a_connection_that_is_closed_here(broker: TankDevBroker) -> None:

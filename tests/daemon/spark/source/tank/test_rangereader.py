@@ -180,7 +180,7 @@ def test_a_bundle_that_an_old_broker_cuts_off_is_asked_for_as_a_whole(monkeypatc
         asked.append(fetch_bytes)
         return FetchPartition(partition, sequence, fetch_bytes)
 
-    monkeypatch.setattr("fastwire_daemon.spark.source.tank.rangereader.FetchPartition", spied)
+    monkeypatch.setattr("fastwire.tank.protocol.fetch.FetchPartition", spied)
     with serving() as broker, closing(client(broker.url, fetchMaxBytes="3000")) as one:
         broker.append("t", bundles(0, 5, size=1000))
         whole = broker.topics["t"][0].bundles[0].framed
