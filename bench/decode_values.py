@@ -5,7 +5,8 @@
 CPU time of the process; the best of many rounds over one chunk of records of 8 fields, in Avro, JSON and Protobuf.
 fastavro and orjson make a dict a record and no columns, so their figures leave a step out; so does that of protobuf
 (upb), whose attributes are read. pyarrow.json reads lines and knows the columns. ptars, which makes columns, is
-measured where it is installed.
+measured where it is installed. "inferred" is the decoder of ``schema = "infer"``, which looks for fields without a
+column.
 """
 
 import io
@@ -22,7 +23,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.avro.walk import AvroDecoder
-from fastwire.decode.json.schema import compile_json
+from fastwire.decode.json.growth import NO_COLUMNS, growth
+from fastwire.decode.json.schema import compile_json, fitted
 from fastwire.decode.json.walk import JsonDecoder
 from fastwire.decode.protobuf.schema import compile_protobuf
 from fastwire.decode.protobuf.walk import ProtobufDecoder
@@ -110,12 +112,16 @@ def _json_rows() -> list[dict[str, Any]]:
     column = pa.array(encoded, pa.binary())
     decoder = JsonDecoder(compile_json(json.dumps(SCHEMA)), Pool(256 << 20))
     assert decoder.decode(column).rows == ROWS
+    found = growth(NO_COLUMNS, encoded).program
+    inferred = JsonDecoder(fitted(found, NO_COLUMNS), Pool(256 << 20), closed=True)
+    assert inferred.decode(column).rows == ROWS
     lines = b"\n".join(encoded)
     alone = pyarrow.json.ReadOptions(use_threads=False)
     plain = [field.with_type(pa.int64()) if field.name == "created" else field for field in pa.schema(decoder)]
     known = pyarrow.json.ParseOptions(explicit_schema=pa.schema(plain))
     ways: dict[str, Callable[[], object]] = {
         "fastwire": lambda: decoder.decode(column),
+        "fastwire, inferred": lambda: inferred.decode(column),
         "orjson": lambda: [orjson.loads(value) for value in encoded],
         "pyarrow.json": lambda: pyarrow.json.read_json(io.BytesIO(lines), read_options=alone, parse_options=known),
     }

@@ -25,9 +25,13 @@ class Format:
     """Encodes a value, for the schema of any number."""
     schema: Callable[[int], bytes]
     extension: str
+    inferred: bool = False
+    """True if the columns come from the values, which have other fields one after the other."""
 
     def decode(self, folder: Path, number: int) -> Row:
         """Return the table ``decode`` of a daemon, with a schema that is written into ``folder``."""
+        if self.inferred:
+            return {"format": self.name, "schema": "infer", "evolve": "add"}
         file = folder / f"{number}.{self.extension}"
         file.write_bytes(self.schema(number))
         return {"format": self.name, "schema": str(file), "evolve": "add"}
@@ -59,8 +63,15 @@ def _varint(number: int) -> bytes:
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
+def _growing(value: bytes) -> bytes:
+    """Encode a value with a field that few others have, and one within a struct."""
+    number = int(value[:9])
+    return json.dumps({"value": value.decode(), f"c{number % 4}": number, "deep": {f"d{number % 5}": [1]}}).encode()
+
+
 FORMATS = {
     "avro": Format("avro", lambda value: encode("bytes", value), _avro, "avsc"),
     "json": Format("json", lambda value: json.dumps({"value": value.decode()}).encode(), _json, "avsc"),
+    "inferred": Format("json", _growing, _json, "avsc", inferred=True),
     "protobuf": Format("protobuf", _length_first, _protobuf, "desc"),
 }

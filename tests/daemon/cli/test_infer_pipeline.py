@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -307,12 +308,16 @@ def test_commands_and_scripts_infer_the_columns_as_well(tmp_path: Path) -> None:
         config.write_text(TEXT.format(url=broker.url, path=tmp_path / "data"))
         decode = {"format": "json", "schema": "infer"}
         read = fastwire_daemon.read(broker.url, "orders", decode=decode, progress=False).to_table().to_pylist()
+        with duckdb.connect() as engine:
+            fastwire_daemon.read(broker.url, "orders", decode=decode, progress=False).to_duckdb(engine, "shop")
+            stored = engine.sql("SELECT id, x.y, new FROM shop ORDER BY 1").fetchall()
         checked = command("check", config, "--connect")
         printed = command(
             "tail", broker.url, "orders", *options, "--from", "earliest", "--until-end", "--format", "jsonl"
         )
         asked = command("query", broker.url, "orders", "SELECT sum(id) AS s FROM orders", *options, "--format", "csv")
     assert read == [{"id": 1.0, "x": {"y": [1]}, "new": None}, {"id": 2.5, "x": None, "new": True}]
+    assert stored == [(1.0, [1], None), (2.5, None, True)]
     assert "columns the fields of the values, which are inferred, _offset" in checked.stdout, checked.stderr
     assert "decode   orders: 2 of its first 2 records can be decoded" in checked.stdout
     assert '"new":true' in printed.stdout.replace(" ", ""), printed.stderr

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import LogRefusedError, Superseded
 from fastwire_daemon.sinks.dataset import DatasetSink
+from fastwire_daemon.sinks.firstcolumns import FirstColumns
 from fastwire_daemon.sinks.registry import decoder_of
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from fastwire_daemon.testing import Feed
@@ -146,5 +149,35 @@ def test_a_file_of_another_type_does_not_land_in_the_table_of_a_writer_that_was_
         other.commit()
     other.open()
     assert [str(column) for column in other.types] == ["id int64", "n double"]
+    for sink in sinks:
+        sink.close()
+
+
+def infer(value: bytes, decoder: ValueDecoder, stop: Event) -> None:
+    decoder.infer([value])
+
+
+def test_writers_whose_first_records_differ_agree_on_the_columns_of_the_one_that_creates_the_dataset(
+    tmp_path: Path,
+) -> None:
+    sinks, feed = [], Given(partitions=2)
+    for first in (b'{"id": 1, "a": 1}', b'{"id": "x", "b": 0.5}'):
+        made = decoder_of(parse_decode({"format": "json", "schema": "infer", "columns": ["*", "_key"]}), "pulsar")
+        options = DatasetOptions(system="pulsar", cluster="feed", columns=made.columns, inferred=True)
+        found = FirstColumns(made, partial(infer, first))
+        sinks.append(DatasetSink(tmp_path, options, ParquetEncoder, decoder=made, first=found))
+        sinks[-1].open()
+    one, other = sinks
+    assert not one.exists and not other.exists
+    for sink in sinks:
+        sink.create_dataset()  # both have looked, and found no dataset
+    for sink in sinks:
+        assert [str(column) for column in sink.types] == ["id int64", "a int64"]
+    other.write(feed.of({"id": 2, "b": 0.5}))
+    other.write(feed.of({"id": "x"}))
+    other.commit()
+    one.refresh()
+    assert [str(column) for column in one.types] == ["id int64", "a int64", "b double"]
+    assert other.decoded is not None and (other.decoded.values, other.decoded.dead_letters) == (1, 1)
     for sink in sinks:
         sink.close()
