@@ -102,10 +102,11 @@ class DecodeConfig(Table):
     registry: RegistryConfig | None = Field(default=None, json_schema_extra=_or_a_name)
     """Schema registry that has the schemas of the values, for avro and protobuf. "pulsar": the brokers of Pulsar, which
     keep the schema of each record, for all formats."""
-    evolve: Literal["add", "strict", "dead_letter"] = "add"
+    evolve: Literal["add", "widen", "strict", "dead_letter"] = "add"
     """Columns of another schema, of values and of decoded keys: add them to the dataset (new ones take nulls, numbers
-    become wider); strict: stop the partition, and refuse to start with another schema file; dead_letter: its records
-    become dead letters."""
+    become wider); widen: the same, and with schema = "infer" a column of whole numbers becomes one of doubles for a
+    fraction; strict: stop the partition, and refuse to start with another schema file; dead_letter: its records become
+    dead letters."""
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name. With
     "_deleted" a null value (a tombstone) becomes a row in which it is true, and the columns of the values are null."""
@@ -142,6 +143,16 @@ class DecodeConfig(Table):
         own = columns_of_records(system)
         wanted = own if self.transform is not None else [name for name in self.columns if name in own]
         return self.model_copy(update={"columns": ("*", *wanted), "keys": None, "transform": None})
+
+    @property
+    def widens(self) -> bool:
+        """True if a column of whole numbers may become one of doubles."""
+        return self.evolve == "widen"
+
+    @property
+    def evolution(self) -> Literal["add", "strict", "dead_letter"]:
+        """The rule for columns of another schema, apart from their types."""
+        return "add" if self.evolve == "widen" else self.evolve
 
     @property
     def by_brokers(self) -> bool:
@@ -288,6 +299,9 @@ def check_decode(
         return
     if schema != INFER and decode.get("maps"):
         tell((*path, "maps"), f'is for schema = "{INFER}": a schema says itself which fields are maps')
+    if decode.get("evolve") == "widen" and (schema != INFER or sink.get("type") in (*TABLE_TYPES, *DATABASE_TYPES)):
+        why = "a table keeps the types of its columns" if schema == INFER else "a schema says the types itself"
+        tell((*path, "evolve"), f'"widen" is for schema = "{INFER}" into files: {why}')
     try:
         program = read_program(Path(schema), str(decode.get("format")), _text(decode.get("message")))
     except ValueError as exc:

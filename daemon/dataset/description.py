@@ -56,7 +56,7 @@ class DatasetOptions:
     the source delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a
     dataset with another topic of its ``system``: as for a Spark job, whose query would write those of another one.
     With ``inferred`` the columns of decoded values are those of the dataset, and ``types`` those of a new one.
-    With a ``target``,
+    With ``widens`` a log entry may make long columns doubles, unless there is a table. With a ``target``,
     see ``target_text``, the rows are in that topic, and the dataset has the positions and the dead letters only.
     ``older_columns`` are the ``columns`` as versions wrote them that gave a job no ``types``: they may be among those.
     """
@@ -70,6 +70,7 @@ class DatasetOptions:
     extension: str = "parquet"
     types: tuple[Column, ...] = ()
     inferred: bool = False
+    widens: bool = False
     shared: bool = False
     single_log: bool = False
     older_columns: tuple[str, ...] = ()

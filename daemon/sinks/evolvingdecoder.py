@@ -132,8 +132,10 @@ class EvolvingDecoder:
             why = Reason.UNKNOWN_SCHEMA if isinstance(exc, UnknownSchemaError) else Reason.INCOMPATIBLE_SCHEMA
             self._refuse(id, why, str(exc))
 
-    def infer(self, values: Iterable[bytes], taken: Container[str]) -> Growth:
+    def infer(self, values: Iterable[bytes], taken: Container[str], widens: Collection[str] = ()) -> Growth:
         """Add columns for the fields of ``values``, but for those whose names are ``taken``.
+
+        Whole numbers at the paths ``widens`` become doubles if the values have fractions.
 
         Raises SchemaError if there are no columns yet, and would be too many.
         """
@@ -151,7 +153,7 @@ class EvolvingDecoder:
             table = self._of_table(union)
             return misfit(self._of_table(self._program), table) or crossed(table)
 
-        found = growth(self._program, values, refusal, self._maps)
+        found = growth(self._program, values, refusal, self._maps, widens)
         self._read_into(found.program)
         return found
 

@@ -139,6 +139,7 @@ def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues 
         levels=sink.partition_by.columns,
         types=() if decoder is None else decoder.types,
         inferred=config.decode is not None and config.decode.inferred,
+        widens=config.decode is not None and config.decode.widens,
         split=sink.split,
         partition_by=sink.partition_by.level,
         extension=extension,
@@ -253,7 +254,7 @@ def _made_decoder(
             read.keys,
             form=decode.keys.format,
             schemas=schemas,
-            evolve=decode.evolve,
+            evolve=decode.evolution,
             for_table=for_table,
             names=NameRule(folded=names.folded),
             memory=memory,
@@ -264,7 +265,7 @@ def _made_decoder(
         system,
         form=decode.format,
         on_error=decode.on_error,
-        evolve=decode.evolve,
+        evolve=decode.evolution,
         open_ended="*" in decode.columns,
         extra=(*by.of_values, *(("_timestamp",) if by.of_records else ())),
         levels=by.columns,
@@ -275,6 +276,7 @@ def _made_decoder(
         keys=keys,
         infers=decode.inferred,
         maps=decode.maps,
+        widens=decode.widens,
     )
 
 
@@ -304,7 +306,7 @@ def _transformed(
         result,
         own=names_of_records(system, decoded),
         levels=by.columns,
-        evolve=decode.evolve,
+        evolve=decode.evolution,
         for_table=for_table,
         names=names,
     )

@@ -43,7 +43,7 @@ class ValueDecoder(RecordRows):
     added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column wider.
     With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys, by the same schemas.
     If it ``infers``, the columns are those of the dataset and, for fields that it lacks, of the values; objects at the
-    places ``maps`` become maps.
+    places ``maps`` become maps. If it ``widens``, a column of whole numbers becomes one of doubles for a fraction.
     """
 
     prefix = "_"
@@ -67,6 +67,7 @@ class ValueDecoder(RecordRows):
         keys: KeyDecoder | None = None,
         infers: bool = False,
         maps: Collection[str] = (),
+        widens: bool = False,
     ) -> None:
         super().__init__(columns, system, on_error=on_error)
         self._schemas = schemas
@@ -80,6 +81,7 @@ class ValueDecoder(RecordRows):
         self._for_table = for_table
         self._infers = infers
         self._maps = maps
+        self._widens = widens
         self._own = self.columns if infers else ()
         self._refused: set[str] = set()  # fields that were logged
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
@@ -217,29 +219,35 @@ class ValueDecoder(RecordRows):
             self._keys.adopt(of_keys)
         self._take_columns()
 
-    def infer(self, values: Iterable[bytes]) -> Sequence[str]:
+    def infer(self, values: Iterable[bytes], widens: Collection[str] = ()) -> Sequence[str]:
         """Add columns for the fields of ``values``. Return the fields that cannot have one, each with the reason.
+
+        Columns of whole numbers at the paths ``widens`` become doubles if the values have fractions.
 
         Raises DatasetMismatchError if there are no columns yet, and would be too many.
         """
         try:
-            found = self._values.infer(values, {*self._own, DELETED, KEY})
+            found = self._values.infer(values, {*self._own, DELETED, KEY}, widens)
         except SchemaError as exc:
             raise DatasetMismatchError(
                 f"no columns can be inferred from the values: {exc}. Name its place in decode.maps, or write the schema"
             ) from None
         if found.added:
-            _log.info("columns for fields of values are added", columns=[str(each) for each in found.added])
+            _log.info("columns for fields of values are added, or wider", columns=[str(each) for each in found.added])
             self._take_columns()
         return found.refused
 
     def _infer(self, values: pa.Array, bad: Sequence[BadRecord]) -> bool:
-        """Add columns for the fields of values that are bad because they lack one. Return False if there are none."""
-        rows = [one.row for one in bad if one.reason == Reason.NEW_COLUMNS]
+        """Add columns for the fields of values that are bad because they lack one, or are no whole numbers.
+
+        Return False if there are none.
+        """
+        widens = {one.path for one in bad if one.reason == Reason.INEXACT} if self._widens else ()
+        rows = [one.row for one in bad if one.reason == Reason.NEW_COLUMNS or one.path in widens]
         if not rows or (self._evolve != "add" and self._values.columns):
             return False
         before = self._values.columns
-        refused = self.infer(values[row].as_py() for row in rows[:MOST_SAMPLES])
+        refused = self.infer((values[row].as_py() for row in rows[:MOST_SAMPLES]), widens)
         if new := [each for each in refused if each not in self._refused]:
             self._refused.update(new)
             _log.warning("fields of values cannot have columns, and the values become dead letters", fields=new)

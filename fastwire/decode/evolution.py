@@ -142,13 +142,14 @@ def _node(column: Column, path: str) -> Node:
     return Node(step, children)
 
 
-def grown(columns: Sequence[Step], new: Sequence[Step]) -> tuple[Step, ...]:
+def grown(columns: Sequence[Step], new: Sequence[Step], *, rounding: bool = False) -> tuple[Step, ...]:
     """Return the program of ``columns`` with the columns of the program ``new`` added.
 
-    The columns keep their order and names, new ones follow. Raises SchemaError if a type is neither equal nor wider, or
-    there are more columns than a program may have.
+    The columns keep their order and names, new ones follow. With ``rounding`` a long becomes a double where ``new`` has
+    one, which keeps 53 bits of it. Raises SchemaError if a type is neither equal nor wider, or there are more columns
+    than a program may have.
     """
-    return _checked(_Union(columns, new))
+    return _checked(_Union(columns, new, rounding=rounding))
 
 
 def adopted(columns: Sequence[Step], held: Sequence[Step]) -> tuple[Step, ...]:
@@ -172,25 +173,34 @@ def _checked(union: "_Union") -> tuple[Step, ...]:
     return program
 
 
-def added_types(columns: Sequence[Column], new: Sequence[Column], *, landing: bool = False) -> tuple[Column, ...]:
+def added_types(
+    columns: Sequence[Column], new: Sequence[Column], *, landing: bool = False, rounding: bool = False
+) -> tuple[Column, ...]:
     """Return ``columns`` with the ``new`` ones, as ``grown`` does; () if they are the same. Raises SchemaError.
 
     Files that are ``landing`` have the ``new`` names already: then a member of a union must have the same name in both.
     """
     if not new or columns == new:
         return ()
-    union = columns_of(_checked(_Union(program_of(columns), program_of(new), landing=landing)))
+    union = columns_of(_checked(_Union(program_of(columns), program_of(new), landing=landing, rounding=rounding)))
     return () if union == columns else union
 
 
 class _Union:
     def __init__(
-        self, columns: Sequence[Step], new: Sequence[Step], *, held: bool = False, landing: bool = False
+        self,
+        columns: Sequence[Step],
+        new: Sequence[Step],
+        *,
+        held: bool = False,
+        landing: bool = False,
+        rounding: bool = False,
     ) -> None:
         self._columns = columns
         self._new = new
         self._held = held
         self._landing = landing
+        self._lossy = _LOSSY - {("l", "g")} if rounding else _LOSSY
         self._tries: dict[tuple[int, int], Node | SchemaError] = {}
 
     def record(self, one: int, other: int) -> Node:
@@ -330,7 +340,7 @@ class _Union:
             return b if a.operation == "enum" else a
         if wider(b.arrow, a.arrow) or (ALIKE.get(b.arrow) == a.arrow and "enum" not in (a.operation, b.operation)):
             return a
-        if wider(a.arrow, b.arrow) and (a.arrow, b.arrow) not in _LOSSY:
+        if wider(a.arrow, b.arrow) and (a.arrow, b.arrow) not in self._lossy:
             return replace(a, arrow=b.arrow, shape=b.shape, low=b.low, high=b.high, digits=b.digits)
         raise self._misfit(a, b)
 

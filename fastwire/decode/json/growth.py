@@ -29,10 +29,12 @@ def growth(
     values: Iterable[bytes],
     refusal: Callable[[Sequence[Step]], str] = lambda program: "",
     maps: Collection[str] = (),
+    widens: Collection[str] = (),
 ) -> Growth:
     """Return ``program`` with columns for the fields of ``values`` that it lacks.
 
-    A column keeps its type, whatever the values are. Columns are added one after the other, and those are left out with
+    A column keeps its type, whatever the values are, but for whole numbers at the paths ``widens``, which become
+    doubles if the values have fractions. Columns are added one after the other, and those are left out with
     which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Of a struct or a list
     only those below it are left out that have to be. Values that are no objects are passed over, and so are those that
     have too many fields alone. Objects at the places ``maps`` become maps, and so do those that are maps already.
@@ -58,11 +60,11 @@ def growth(
                 raise
             refused.append(str(exc))
     made, added = tuple(program), list[Column]()
-    left = [*reversed(lacking(inference.columns(), columns_of(program)))]
+    left = [*reversed(lacking(inference.columns(), columns_of(program), widens))]
     while left:
         column = left.pop()
         try:
-            wider = grown(made, program_of([column]))
+            wider = grown(made, program_of([column]), rounding=bool(widens))
         except SchemaError as exc:
             refused.append(f"{column}: {exc}")
             continue
@@ -145,17 +147,22 @@ def _smaller(objects: Iterable[dict[str, Any]], maps: frozenset[str], refused: l
             yield each
 
 
-def lacking(columns: Sequence[Column], held: Sequence[Column]) -> tuple[Column, ...]:
-    """Return ``columns`` without what ``held`` has at the same place, of whatever type."""
+def lacking(
+    columns: Sequence[Column], held: Sequence[Column], widens: Collection[str] = (), within: str = ""
+) -> tuple[Column, ...]:
+    """Return ``columns`` without what ``held`` has at the same place, of whatever type.
+
+    Doubles at the paths ``widens`` stay where ``held`` has whole numbers.
+    """
     known = {each.name: each for each in held}
-    found = (_lacking(each, known.get(each.name)) for each in columns)
+    found = (_lacking(each, known.get(each.name), widens, f"{within}{each.name}") for each in columns)
     return tuple(each for each in found if each is not None)
 
 
-def _lacking(column: Column, held: Column | None) -> Column | None:
-    if held is None:
+def _lacking(column: Column, held: Column | None, widens: Collection[str], path: str) -> Column | None:
+    if held is None or (path in widens and (held.arrow, column.arrow) == ("l", "g")):
         return column
     if column.arrow != held.arrow or column.arrow not in ("+s", "+l", "+m"):
         return None
-    inner = lacking(column.children, held.children)
+    inner = lacking(column.children, held.children, widens, f"{path}.")
     return held._replace(children=inner) if inner else None

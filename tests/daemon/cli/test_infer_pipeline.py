@@ -82,6 +82,36 @@ def test_columns_come_from_the_first_records_and_grow(tmp_path: Path) -> None:
     assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 4, 1)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "arrow"])
+def test_whole_numbers_that_have_landed_become_doubles_where_they_may(tmp_path: Path, kind: str) -> None:
+    config, data = tmp_path / "c.toml", tmp_path / "data"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        text = TEXT.format(url=broker.url, path=data).replace('type = "parquet"', f'type = "{kind}"')
+        config.write_text(text.replace('"infer"', '"infer"\nevolve = "widen"'))
+        produce(broker, [{"id": 1, "n": 1, "who": {"m": [1, 2]}}])
+        run(config)
+        produce(broker, [{"id": 2, "n": 2}, {"id": 3, "n": 0.5, "who": {"m": [0.5]}}, {"id": 4.0, "n": 3, "new": 1}])
+        produce(broker, [{"id": 5, "n": (1 << 60) + 1}, {"id": "six"}])
+        run(config)
+        produce(broker, [{"id": 7, "n": 7}])
+        config.write_text(text)  # what is wider stays so
+        run(config)
+        report = json.loads(command("verify", data, "--deep", "--json").stdout)
+    assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 5, 2), report
+    assert letters(data) == ["Inexact at byte 15 of the value, in n", "WrongType at byte 7 of the value, in id"]
+    log = sorted((data / "_fastwire/log").rglob("*.json"))
+    types = [each for entry in log if (each := json.loads(entry.read_bytes()).get("types"))][-1]
+    assert [each[:2] for each in types] == [["id", "l"], ["n", "g"], ["who", "+s"], ["new", "l"]]
+    if kind == "parquet":
+        files = f"read_parquet('{data}/*.parquet', union_by_name = true)"
+        with duckdb.connect() as engine:
+            found = engine.sql(f"SELECT id, n, who.m FROM {files} ORDER BY _offset").fetchall()
+        assert found == [(1, 1.0, [1.0, 2.0]), (2, 2.0, None), (3, 0.5, [0.5]), (4, 3.0, None), (7, 7.0, None)]
+        schemas = [pq.read_schema(file) for file in data.glob("*.parquet")]
+        assert {str(each.field("n").type) for each in schemas} == {"int64", "double"}
+
+
 def test_a_field_that_may_not_become_a_column_makes_a_dead_letter(tmp_path: Path) -> None:
     config, data = tmp_path / "c.toml", tmp_path / "data"
     with running(KafkaDevBroker()) as broker:
@@ -285,9 +315,9 @@ def test_what_needs_columns_before_the_first_record_is_refused(tmp_path: Path, k
     assert any(why in text for text in told(given)), told(given)
 
 
-def told(decode: dict[str, Any], start: object = None) -> list[str]:
+def told(decode: dict[str, Any], start: object = None, kind: str = "parquet") -> list[str]:
     texts: list[str] = []
-    check_decode(("decode",), decode, {"type": "parquet"}, "kafka", lambda path, text: texts.append(text), start)
+    check_decode(("decode",), decode, {"type": kind}, "kafka", lambda path, text: texts.append(text), start)
     return texts
 
 
@@ -297,6 +327,21 @@ def test_a_start_behind_the_first_record_needs_a_column_that_does_not_wait_for_i
     assert told(decode | {"columns": ["*", "_offset"]}, "latest") == told(decode, "earliest") == []
     (why,) = told({"format": "json", "schema": __file__, "maps": ["a"]}, "earliest")[:1]
     assert "a schema says itself which fields are maps" in why
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "why"),
+    [
+        ("delta", "infer", "a table keeps the types"),
+        ("iceberg", "infer", "a table keeps the types"),
+        ("postgresql", "infer", "a table keeps the types"),
+        ("parquet", __file__, "a schema says the types itself"),
+        ("jsonl", "infer", ""),
+    ],
+)
+def test_numbers_become_wider_in_files_without_a_schema_only(kind: str, schema: str, why: str) -> None:
+    texts = told({"format": "json", "schema": schema, "evolve": "widen"}, kind=kind)
+    assert (why in texts[0]) if why else (texts == []), texts
 
 
 def test_commands_and_scripts_infer_the_columns_as_well(tmp_path: Path) -> None:

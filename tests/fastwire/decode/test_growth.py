@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire.decode.evolution import columns_of
-from fastwire.decode.json.growth import NO_COLUMNS, growth
+from fastwire.decode.json.growth import NO_COLUMNS, crowded, growth
 from fastwire.decode.json.walk import JsonDecoder
 from fastwire.decode.program import SchemaError
 from fastwire.wire.pool import Pool
@@ -73,19 +73,23 @@ def test_of_a_struct_only_what_is_refused_is_left_out() -> None:
 
 
 def test_too_many_fields_are_an_error_at_first_and_later_no_columns() -> None:
-    many = {"stock": {f"id{i}": i for i in range(600)}}
+    many = [{"stock": {f"id{i}": i}} for i in range(600)]
     with pytest.raises(SchemaError, match="512 columns, 511 of them in stock"):
-        growth(NO_COLUMNS, encoded(many))
+        growth(NO_COLUMNS, encoded(*many))
     program = growth(NO_COLUMNS, encoded({"a": 1})).program
-    found = growth(program, encoded(many))
+    found = growth(program, encoded(*many))
     assert len(found.program) <= 512 and "stock" in found.refused[0]
+    assert len(growth(program, encoded(*many), maps=["stock"]).added) == 1
 
 
 def test_a_value_with_too_many_fields_takes_no_columns_from_the_others() -> None:
-    program = growth(NO_COLUMNS, encoded({"a": 1})).program
-    found = growth(program, encoded({"new": 1}, {f"id{i}": i for i in range(600)}, {"late": 1}))
-    assert [each.name for each in found.added] == ["new", "late"]
-    assert len(found.refused) == 1 and "more than 512 columns" in found.refused[0]
+    crowd = {f"id{i}": i for i in range(600)}
+    for program in (growth(NO_COLUMNS, encoded({"a": 1})).program, NO_COLUMNS):
+        found = growth(program, encoded({"new": 1}, crowd, {"late": 1}, crowd))
+        assert [each.name for each in found.added] == ["new", "late"]
+        assert len(found.refused) == 1 and "more than 512 columns" in found.refused[0]
+    assert crowded(*encoded({"a": 1, "by": crowd})) == "by" and crowded(*encoded({"a": crowd["id1"]})) == ""
+    assert crowded(*encoded({"a": 1, "by": crowd}), maps=["by"]) == ""
 
 
 def closed(*values: bytes, of: dict[str, Any]) -> tuple[list[Any], list[str]]:
