@@ -24,15 +24,15 @@ __all__ = [
     "split_path",
 ]
 
-_OFFSETS, _FILES = "offsets", "sources/0"
+_OFFSETS, _COMMITS, _FILES = "offsets", "commits", "sources/0"
 _NO_OFFSET = "-"  # of a source without one
 _STATE = re.compile(r"\.?([0-9]+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
 
 
-def newest_batch(checkpoint: Path) -> int | None:
-    """Return the number of the last batch that was planned; None if there is none."""
-    batches = [int(file.name) for file in (checkpoint / _OFFSETS).glob("[0-9]*") if file.name.isdecimal()]
-    return max(batches, default=None)
+def newest_batch(checkpoint: Path, *, done: bool = False) -> int | None:
+    """Return the number of the last batch that was planned, or is ``done``; None if there is none."""
+    log = checkpoint / (_COMMITS if done else _OFFSETS)
+    return max((int(file.name) for file in log.glob("[0-9]*") if file.name.isdecimal()), default=None)
 
 
 def read_end(checkpoint: Path, batch: int) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def drop_cut_logs(checkpoint: Path) -> None:
 
     The batch is planned again, and the tables know what of it has landed.
     """
-    for log, lines in ((_FILES, 1), ("commits", 2), (_OFFSETS, 3)):
+    for log, lines in ((_FILES, 1), (_COMMITS, 2), (_OFFSETS, 3)):
         numbers = [file for file in (checkpoint / log).glob("[0-9]*") if file.name.isdecimal()]
         newest = max(numbers, key=lambda file: int(file.name), default=None)
         if newest is not None and not _is_whole(newest, lines):
@@ -112,7 +112,7 @@ def _forget_rounds(checkpoint: Path, number: int) -> None:
     batch = newest_batch(checkpoint)
     path = checkpoint / _OFFSETS / str(batch)
     if batch is not None and _is_whole(path, 3) and read_end(checkpoint, batch).get("logOffset") == number:
-        for log in (_OFFSETS, "commits"):
+        for log in (_OFFSETS, _COMMITS):
             for name in (str(batch), f".{batch}.crc"):
                 (checkpoint / log / name).unlink(missing_ok=True)
 
@@ -128,7 +128,7 @@ def drop_unplanned_state(checkpoint: Path) -> None:
     newest = newest_batch(checkpoint)  # after the files: a state is written behind the offsets of its batch
     if newest is None:
         shutil.rmtree(folder, ignore_errors=True)
-        for log in (_OFFSETS, "commits"):
+        for log in (_OFFSETS, _COMMITS):
             left = list((checkpoint / log).glob("*"))
             if all(path.name.startswith(".") for path in left):
                 for path in left:

@@ -83,6 +83,14 @@ class _Table:
         self._writer.open()
         self._check_columns()
 
+    def check_batches(self, done: int | None) -> None:
+        """Refuse a table without any batch where the checkpoint has ``done`` some: there may be nothing more to do."""
+        if done is not None and not self._lines():
+            raise ConfigurationRefused(
+                f"the checkpoint has committed batch {done}, and the table at {self.path} has none: was it deleted, or "
+                "is it not mounted? Without it the checkpoint must go, too"
+            )
+
     def close(self) -> None:
         self._writer.close()
 
@@ -201,6 +209,7 @@ class DatasetOutput:
     def open(self) -> None:
         """Read both logs, publish committed files, and keep what has landed where the source finds it."""
         self._table.open()
+        self._table.check_batches(newest_batch(self._checkpoint, done=True))
         self._bad.open()
         if self._batches is not None:
             self._batches.begin(self._table.coverage)

@@ -107,6 +107,21 @@ def output(
     return made
 
 
+def test_a_checkpoint_whose_table_is_gone_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Where nothing new has come there is no batch that would find it out."""
+    one = output(tmp_path)
+    one.write(Frame("first", range(10)), 0)
+    one.close()
+    done = tmp_path / "a" / "commits" / "0"
+    done.parent.mkdir()
+    done.touch()
+    output(tmp_path).close()
+    (tmp_path / "table").rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigurationRefused, match=r"has committed batch 0, and the table at .* has none"):
+        output(tmp_path)
+    assert not (tmp_path / "table").exists()
+
+
 def die(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt("killed")
 
