@@ -34,31 +34,40 @@ class LandingPipeline(Pipeline):
     _say = staticmethod(log.debug)  # thousands of datasets commit once a minute
     _whole = False
     _may_rest = False
-    _at_rest = False
+    at_rest = False
+    """True while the sink is closed because there is nothing to do."""
+    quiet = False
+    """True while there has been nothing to do since the last look, and so nothing new to tell."""
 
     def give_back(self, reason: str) -> None:
         """Drop the chunks that the sink has not taken, and commit the roll: their logs will be assigned again."""
         self._drop_chunks()
         self.commit_soon(reason)
 
+    @property
+    def is_idle(self) -> bool:
+        """True while the sink is open and there is nothing to do."""
+        busy = self._pending() or not self._roll.empty or self.waits_for
+        return self._sink_open and not (busy or self._sink.unpublished or self._sink.publishing)
+
     def rest(self) -> bool:
         """Close the sink until there is something to do; return False without an effect if there is now."""
-        busy = self._pending() or not self._roll.empty or self.waits_for
-        if busy or not self._sink_open or self._sink.unpublished or self._sink.publishing:
+        if not self.is_idle:
             return False
         self._may_rest = True
         self._wake.set()
         return True
 
     async def _step(self) -> None:
+        if not self._sink_open and not self._pending():
+            return
+        self.quiet = False
         if not self._sink_open:
-            if not self._pending():
-                return
             await self._open_again()
         await super()._step()
         if self._may_rest and not self._pending() and self._roll.empty and not self._draining:
             self._sink_open = False
-            self._at_rest = True
+            self.at_rest = self.quiet = True
             await self._sink.run(self._sink.sink.close)
         self._may_rest = False
 
@@ -68,7 +77,7 @@ class LandingPipeline(Pipeline):
         A failure is one of an open sink: what has arrived for it is dropped and its logs are given up until it opens,
         or their records would fill the memory of all datasets.
         """
-        self._at_rest = False
+        self.at_rest = False
         try:
             await self._open_once()
         except OSError as exc:
@@ -83,11 +92,6 @@ class LandingPipeline(Pipeline):
     def is_open(self) -> bool:
         """True while the sink is open."""
         return self._sink_open
-
-    @property
-    def at_rest(self) -> bool:
-        """True while the sink is closed because there is nothing to do."""
-        return self._at_rest
 
     @property
     def impairments(self) -> list[str]:

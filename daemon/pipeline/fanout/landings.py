@@ -14,6 +14,7 @@ __all__ = ["Landings", "Running"]
 
 log = get_logger("pipeline")
 
+NEVER = (0.0, 0.0)
 TOLD = 20  # stopped datasets that the status names
 
 
@@ -35,8 +36,12 @@ class Landings(dict[str, Landing]):
         return (cast(Running, each) for each in list(self.values()) if each.pipeline is not None)
 
     def busy(self) -> list[Running]:
-        """Return those of the running datasets that may have something to tell: most rest."""
-        return [each for each in self.running() if not each.pipeline.at_rest or each.pipeline.parts.any]
+        """Return those of the running datasets that may have something to tell: most have nothing to do."""
+        return [
+            cast(Running, each)
+            for each in self.values()
+            if (pipeline := each.pipeline) is not None and (not pipeline.quiet or pipeline.parts.any)
+        ]
 
     def halted(self) -> list[Landing]:
         """Return the datasets that are stopped."""
@@ -59,15 +64,23 @@ class Landings(dict[str, Landing]):
             nbytes -= landing.counted[1]
             landing.pipeline.commit_soon("memory")
 
-    def rest(self, now: float, most_open: int) -> None:
-        """Close sinks that have nothing to do, and end the oldest rolls early if more than ``most_open`` are open."""
-        busy: list[tuple[float, Running]] = []
-        for landing in self.running():
-            if landing.pipeline.is_open and not landing.pipeline.rest():
-                began = landing.pipeline.began_at
-                busy.append((now if began is None else began, landing))
-        busy.sort(key=lambda each: each[0])
-        for _, oldest in busy[: max(0, len(busy) - most_open)]:
+    def rest(self, now: float, most_idle: int, most_open: int) -> None:
+        """Close sinks that have had nothing to do for longest, while more than ``most_idle`` are open.
+
+        End the oldest rolls early if more than ``most_open`` have something to do.
+        """
+        there = [landing for landing in self.running() if landing.pipeline.is_open]
+        idle = [landing for landing in there if landing.pipeline.is_idle]
+        for landing in idle:
+            landing.pipeline.quiet = True
+        if len(there) <= most_idle:
+            return
+        idle.sort(key=lambda each: each.figures.last_commit_at or NEVER)
+        for landing in idle[: len(there) - most_idle]:
+            landing.pipeline.rest()
+        busy = list(set(there).difference(idle))
+        busy.sort(key=lambda each: now if each.pipeline.began_at is None else each.pipeline.began_at)
+        for oldest in busy[: max(0, len(busy) - most_open)]:
             oldest.pipeline.commit_soon("many datasets")
 
     def common(self, why: Callable[[LandingPipeline], str | None]) -> str | None:
@@ -119,7 +132,7 @@ class Landings(dict[str, Landing]):
         return whys
 
     def look(self, waiting: Mapping[str, Mapping[int, str]], metrics: PipelineMetrics) -> None:
-        """Note the logs that cannot be read, by topic, and set the metrics of partitions that do not land."""
+        """Note the logs that cannot be read, by topic, and set the metrics of what does not land, and of states."""
         reasons: Counter[StopReason] = Counter()
         unreadable = 0
         for landing in self.running():
@@ -131,16 +144,16 @@ class Landings(dict[str, Landing]):
             unreadable += landing.pipeline.unreadable
         metrics.stopped(reasons)
         metrics.unreadable(unreadable)
+        metrics.datasets(self.states())
 
     def count(self, metrics: PipelineMetrics) -> None:
-        """Set the metrics of received records, of the open rolls together, and of the states of datasets."""
+        """Set the metrics of received records, and of the open rolls together."""
         rows = nbytes = 0
         for landing in self.busy():
             landing.pipeline.count()
             size = landing.pipeline.roll_size
             rows, nbytes = rows + size[0], nbytes + size[1]
         metrics.roll(rows, nbytes)
-        metrics.datasets(self.states())
 
     def states(self) -> Counter[str]:
         """Return the number of datasets by state."""

@@ -1,6 +1,7 @@
 """The counts of all datasets of a fan-out together."""
 
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Any
 
 from ..figures import PipelineFigures
@@ -17,7 +18,7 @@ class Totals:
         self._each = each
 
     def _sum(self, name: str) -> int:
-        return sum(getattr(figures, name) for figures in self._each())
+        return sum(map(attrgetter(name), self._each()))
 
     @property
     def rows_received(self) -> int:
@@ -48,8 +49,8 @@ class Totals:
     def published(self) -> tuple[int, int]:
         """Files, and their bytes."""
         files = nbytes = 0
-        for figures in self._each():
-            files, nbytes = files + figures.published[0], nbytes + figures.published[1]
+        for its_files, its_bytes in map(attrgetter("published"), self._each()):
+            files, nbytes = files + its_files, nbytes + its_bytes
         return files, nbytes
 
     @property

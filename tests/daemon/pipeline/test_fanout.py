@@ -334,6 +334,7 @@ async def test_a_sink_without_work_is_closed_and_opened_again(
     kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REST_S", 0.0)
+    monkeypatch.setattr(module, "MOST_IDLE", 0)
     sinks = guarded(kafka)
     filled(kafka)
     async with kafka.running(kafka.config(*TOPICS)) as fanout:
@@ -348,10 +349,30 @@ async def test_a_sink_without_work_is_closed_and_opened_again(
     kafka.assert_whole()
 
 
+async def test_few_sinks_stay_open_without_work(kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REST_S", 0.0)
+    monkeypatch.setattr(module, "MOST_IDLE", 2)
+    sinks = guarded(kafka)
+    filled(kafka)
+    async with kafka.running(kafka.config(*TOPICS)) as fanout:
+        await until(kafka.whole, fanout.status)
+        await until(lambda: fanout.status()["dataset_states"] == {"running": 2, "resting": 1}, fanout.status)
+        (rests,) = (topic for topic in TOPICS if fanout.parts[topic].state == "resting")
+        opened = {topic: sinks[topic].opened for topic in TOPICS}
+        filled(kafka, rests)
+        await until(kafka.whole, fanout.status)
+        await until(lambda: fanout.status()["dataset_states"] == {"running": 2, "resting": 1}, fanout.status)
+        assert fanout.parts[rests].state == "running", "another one has had nothing to do for longer"
+        assert sinks[rests].opened == opened[rests] + 1
+        assert sum(sinks[topic].opened for topic in TOPICS) == sum(opened.values()) + 1
+    kafka.assert_whole()
+
+
 async def test_a_resting_dataset_that_cannot_be_opened_is_degraded_and_fills_no_memory(
     scene: FanOutScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REST_S", 0.0)
+    monkeypatch.setattr(module, "MOST_IDLE", 0)
     monkeypatch.setattr(sinkfailures, "MOST_S", 0.5)
     sinks = guarded(scene)
     filled(scene)
