@@ -69,7 +69,7 @@ class SourceConfig(Reading):
     """End of a bounded run: "now" (what the log holds at the first start), a time that is past, or a table of positions
     as for `start`. Records behind it do not land. When all before it has landed the pipeline ends."""
     cluster: Text | None = None
-    """Name of the cluster in the dataset's log; default: the hosts of the URL when the dataset was created.
+    """Name of the cluster in the commit log; default: the hosts of the URL when the dataset was created.
 
     Set it to that name when other hosts lead to the same cluster.
     """

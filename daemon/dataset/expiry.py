@@ -12,9 +12,9 @@ from itertools import takewhile
 from typing import Any
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
-from .log.chain import all_entries
-from .log.entry import DEAD_LETTERS, STAGING, entry_name
-from .log.whole import parents, visible
+from .commitlog.chain import all_entries
+from .commitlog.entry import DEAD_LETTERS, STAGING, entry_name
+from .commitlog.whole import parents, visible
 from .origin import look_at
 from .place import storage_at
 from .storage.base import Storage

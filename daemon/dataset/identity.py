@@ -8,8 +8,8 @@ the table that the dataset is published in.
 from crc32c import crc32c
 
 from ..runtime.errors import DatasetDamagedError, DatasetGoneError, DatasetMismatchError
+from .commitlog.entry import entry_name
 from .description import DESCRIPTION, Description, read_description
-from .log.entry import entry_name
 from .storage.base import Storage
 
 __all__ = ["Identity"]

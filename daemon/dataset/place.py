@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 from ..config import ConfigError, Problem, SinkConfig, SparkOutput
 from ..config.store import StoreUrl
+from .commitlog.checkpoint import Checkpoint
 from .description import DatasetOptions, Description
 from .identity import Identity
-from .log.checkpoint import Checkpoint
 from .publication import Publication
 from .storage.base import Storage
 from .storage.bucket import Bucket, open_bucket

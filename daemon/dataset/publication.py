@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ..runtime.errors import DatasetDamagedError
-from .log.entry import LogEntry, entry_name
+from .commitlog.entry import LogEntry, entry_name
 from .storage.base import Storage
 
 __all__ = ["Publication"]

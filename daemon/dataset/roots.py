@@ -18,10 +18,10 @@ from ..config.fields import TOPIC
 from ..config.store import StoreUrl, parse_dataset_path
 from ..config.topicplaces import place_pattern
 from ..runtime.errors import DatasetDamagedError
+from .commitlog.chain import entries_behind
+from .commitlog.checkpoint import Checkpoint, newest_checkpoint
+from .commitlog.entry import LogEntry, entry_name
 from .description import DESCRIPTION, Description, read_description
-from .log.chain import entries_behind
-from .log.checkpoint import Checkpoint, newest_checkpoint
-from .log.entry import LogEntry, entry_name
 from .place import bucket_of, storage_at
 from .storage.base import Storage
 from .storage.bucket import Bucket, open_bucket
@@ -45,7 +45,7 @@ class Standing(NamedTuple):
 
 
 def landed_in(storage: Storage) -> Checkpoint:
-    """Return the sum of the log of a dataset, read to its end as it is now. Raises OSError, FastwireError."""
+    """Return the sum of the commit log of a dataset, read to its end as it is now. Raises OSError, FastwireError."""
     state = newest_checkpoint(storage)
     while entries := entries_behind(storage, state.number, _READ_AHEAD):
         for data in entries:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from .log.entry import STAGING, DataFile, is_writer
+from .commitlog.entry import STAGING, DataFile, is_writer
 from .storage.base import NewFile, Storage
 
 __all__ = ["DeadWriters", "ForeignFile", "StagedFile", "Staging", "lives"]

@@ -26,13 +26,13 @@ from ..runtime.errors import (
     SinkFailedError,
     Superseded,
 )
+from .commitlog.chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
+from .commitlog.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
+from .commitlog.entry import DEAD_LETTERS, DeadLetterLike, Erased, LogEntry, Replayed, Replaying, entry_name, timestamp
+from .commitlog.whole import Notes, check_whole
 from .description import DESCRIPTION, DatasetOptions, Description
 from .identity import Identity
 from .level import check_directory
-from .log.chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
-from .log.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
-from .log.entry import DEAD_LETTERS, DeadLetterLike, Erased, LogEntry, Replayed, Replaying, entry_name, timestamp
-from .log.whole import Notes, check_whole
 from .origin import Origin
 from .place import publication_of, storage_at
 from .publication import Publication
@@ -43,7 +43,7 @@ from .storage.disk import DISK_FULL, Disk
 from .tableschema import misfit
 
 if TYPE_CHECKING:
-    from .log.deadletterfile import DeadLetterFile
+    from .commitlog.deadletterfile import DeadLetterFile
 
 __all__ = ["DatasetWriter"]
 
@@ -259,7 +259,7 @@ class DatasetWriter:
         with self._failing("keep dead letters"):
             with self._guard:
                 if self._dead_letters is None:
-                    from .log.deadletterfile import DeadLetterFile  # pyarrow, and hardly ever needed
+                    from .commitlog.deadletterfile import DeadLetterFile  # pyarrow, and hardly ever needed
 
                     self._dead_letters = DeadLetterFile(self._entered().open_file(f"{DEAD_LETTERS}/"))
                 file = self._dead_letters

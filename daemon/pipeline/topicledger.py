@@ -26,9 +26,9 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, Span
 from fastwire.producer import TransactionLost
 
+from ..dataset.commitlog.checkpoint import Checkpoint
 from ..dataset.deadletters.sums import DeadLetterSums
 from ..dataset.description import DatasetOptions, Description
-from ..dataset.log.checkpoint import Checkpoint
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError, SinkFailedError, Superseded
 from ..sinks.base import Decoded
 from ..systems.ledger import LedgerWriter

@@ -257,7 +257,7 @@ class DatasetSink:
     # --- the sink
 
     def open(self) -> Coverage:
-        """Read the log of the dataset, and drop the files of an earlier roll of this sink.
+        """Read the commit log, and drop the files of an earlier roll of this sink.
 
         Raises SinkFailedError as long as the columns of a new dataset cannot be inferred.
         """

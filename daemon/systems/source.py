@@ -8,7 +8,7 @@ in ``Source.logs``, as in chunks.
 The life of one log::
 
     on_assigned([a])                   the broker is ready to deliver its records; none are requested yet
-    coverage = refresh                 the pipeline reads the tail of the dataset's log (design: R1)
+    coverage = refresh                 the pipeline reads the tail of the commit log (design: R1)
     firsts = await source.resolve([a], coverage)     first positions and declared gaps; may move the broker's cursor
     commit of [f.span for f in firsts] as marker rows, if there are any
     source.grant([a], coverage)        only now does the source request records

@@ -20,7 +20,7 @@ from typing import Any, Self
 from fastwire.tank.format.error import PartitionStatus
 from fastwire.tubemq.format.error import Code
 from fastwire.tubemq.format.frame import Method
-from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
+from fastwire_daemon.dataset.commitlog.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions

@@ -10,7 +10,7 @@ from fastwire.kafka.producing.payload import Compression
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Entry, encode_payload, encode_single_entry
 from fastwire.pulsar.format.payload import Record as PulsarRecord
-from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
+from fastwire_daemon.dataset.commitlog.deadletterfile import read_dead_letters
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running

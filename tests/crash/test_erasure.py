@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fastwire_daemon.dataset.log.entry import ERASING
+from fastwire_daemon.dataset.commitlog.entry import ERASING
 from tests.crash.scene import Scene
 from tests.real.daemon import Daemon
 from tests.support.nursery import Nursery

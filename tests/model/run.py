@@ -9,10 +9,10 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Position
+from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint
+from fastwire_daemon.dataset.commitlog.entry import LOG, STAGING, LogEntry, entry_name
+from fastwire_daemon.dataset.commitlog.whole import NEWEST
 from fastwire_daemon.dataset.description import DESCRIPTION
-from fastwire_daemon.dataset.log.checkpoint import Checkpoint
-from fastwire_daemon.dataset.log.entry import LOG, STAGING, LogEntry, entry_name
-from fastwire_daemon.dataset.log.whole import NEWEST
 from fastwire_daemon.dataset.proof.report import VerifyReport
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError

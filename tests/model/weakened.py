@@ -11,10 +11,10 @@ from typing import Any
 from fastwire.coverage import Coverage
 from fastwire.decode.evolution import Column
 from fastwire.position import Span
+from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint, checkpoint_name
+from fastwire_daemon.dataset.commitlog.entry import CHECKPOINTS, LogEntry, entry_name
+from fastwire_daemon.dataset.commitlog.whole import noted_number
 from fastwire_daemon.dataset.identity import Identity
-from fastwire_daemon.dataset.log.checkpoint import Checkpoint, checkpoint_name
-from fastwire_daemon.dataset.log.entry import CHECKPOINTS, LogEntry, entry_name
-from fastwire_daemon.dataset.log.whole import noted_number
 from fastwire_daemon.dataset.staging import DeadWriters, StagedFile, Staging
 from fastwire_daemon.dataset.storage.base import NewFile
 from fastwire_daemon.dataset.storage.disk import DISK_FULL

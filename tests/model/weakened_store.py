@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fastwire_daemon.dataset.commitlog.entry import STAGING
 from fastwire_daemon.dataset.identity import Identity
-from fastwire_daemon.dataset.log.entry import STAGING
 from fastwire_daemon.dataset.storage.bucket import StoreAwayError
 from fastwire_daemon.dataset.storage.store import ObjectStorage
 

@@ -29,6 +29,7 @@ WORDS = (
     Former(r"quarantin", "dead letter", ('"quarantine"): "dead_letters"',)),
     Former(r"\bon_bad\b", "on_error", ('"on_bad"): "on_error"',)),
     Former(r"(?<!dead )\b(the|its|these|those|their|write|send|sends) letters\b", "dead letters"),
+    Former(r"(?<!commit )\blog of (the|a|its) dataset\b|\bdataset's log\b|\bdataset[./]log\b", "commit log"),
     Former(r"setback", "failure of a sink"),
     Former(r"\batoms?\b", "entry"),
     Former(r"\bcut_(landed|staged)\b|coverage\.cut\b", "deduplicated; uncovered"),

@@ -58,7 +58,7 @@ def test_a_rule_that_would_delete_the_log_is_told(moto: Moto, place_on: PlaceOn,
         told = checked(place, tmp_path)
     finally:
         client.delete_bucket_lifecycle(Bucket=BUCKET)
-    why = "deletes the log of the dataset (after 7 days): leave out what is below _fastwire/"
+    why = "deletes the commit log (after 7 days): leave out what is below _fastwire/"
     assert told == (1, [f'FAILED: the lifecycle rule "tidy" {why}'])
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fastwire_daemon.dataset.log.entry import LogEntry
+from fastwire_daemon.dataset.commitlog.entry import LogEntry
 
 __all__ = ["behind"]
 

@@ -11,8 +11,8 @@ from crc32c import crc32c
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.dataset.commitlog.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.dataset.storage.disk import Disk

@@ -31,7 +31,7 @@ def erase(
     """Take rows out of the files of a dataset, and the bytes out of dead letters that have one of the texts in them.
 
     For a folder of many datasets this is done for each of them; those without the columns have only dead letters.
-    Each file with such rows is written anew and takes the place of the old one under its name. The log of the dataset
+    Each file with such rows is written anew and takes the place of the old one under its name. The commit log
     says so before, without the condition. Daemons may write meanwhile, and programs may read. If the command is
     interrupted, the next one finishes its work. It ends with 1 while rows may be left: in rolls that are not committed,
     or in files that cannot be read. Backups, snapshots and object versions keep what they have.

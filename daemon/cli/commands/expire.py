@@ -22,7 +22,7 @@ def expire(
 ) -> None:
     """Delete the files of old commits, with their dead letters. Their records do not land again.
 
-    For a folder of many datasets this is done for each of them. The log of the dataset says that they have expired
+    For a folder of many datasets this is done for each of them. The commit log says that they have expired
     before any file is deleted. Daemons may write meanwhile. If the command is interrupted, the next one deletes what is
     left.
     """

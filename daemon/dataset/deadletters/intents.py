@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from ..log.chain import entries_behind
-from ..log.entry import LogEntry, Replayed, Replaying, entry_name
+from ..commitlog.chain import entries_behind
+from ..commitlog.entry import LogEntry, Replayed, Replaying, entry_name
 from ..storage.base import Storage
 
 __all__ = ["DeadLetterRanges", "Intent", "Replays"]

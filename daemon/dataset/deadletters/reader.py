@@ -8,8 +8,8 @@ from typing import BinaryIO
 from fastwire.reason import Reason
 
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
-from ..log.chain import all_entries
-from ..log.deadletterfile import each_dead_letter
+from ..commitlog.chain import all_entries
+from ..commitlog.deadletterfile import each_dead_letter
 from ..origin import look_at
 from ..place import storage_at
 from ..storage.base import Storage

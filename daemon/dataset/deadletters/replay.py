@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from ...runtime.errors import DatasetMismatchError
-from ..log.deadletterfile import ERASED
-from ..log.entry import Replayed, Replaying
+from ..commitlog.deadletterfile import ERASED
+from ..commitlog.entry import Replayed, Replaying
 from ..origin import look_at
 from ..place import storage_at
 from ..staging import lives

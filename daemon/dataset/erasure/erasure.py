@@ -17,8 +17,8 @@ import zstandard
 from crc32c import crc32c
 
 from ...runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
-from ..log.chain import all_entries
-from ..log.entry import DEAD_LETTERS, ERASING, STAGING, Erased
+from ..commitlog.chain import all_entries
+from ..commitlog.entry import DEAD_LETTERS, ERASING, STAGING, Erased
 from ..origin import look_at
 from ..place import storage_at
 from ..storage.base import Storage

@@ -13,8 +13,8 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import zstandard
 
-from ..log.deadletterfile import ERASED, Outbox
-from ..log.ipcfile import opened_ipc_file
+from ..commitlog.deadletterfile import ERASED, Outbox
+from ..commitlog.ipcfile import opened_ipc_file
 from .condition import Condition
 
 __all__ = ["Found", "Rewriter", "rewriter", "rewriter_of_dead_letters"]

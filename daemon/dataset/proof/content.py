@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from fastwire.position import Span, positions_of
 
-from ..log.ipcfile import opened_ipc_file
+from ..commitlog.ipcfile import opened_ipc_file
 
 __all__ = ["checksum_of", "misplaced_rows", "row_counter"]
 

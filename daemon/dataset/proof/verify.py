@@ -21,11 +21,11 @@ from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
 from fastwire.position import Log, Position, Span, format_position, positions_of
 
 from ...runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
+from ..commitlog.checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
+from ..commitlog.deadletterfile import read_dead_letters
+from ..commitlog.entry import DEAD_LETTERS, LOG, STAGING, Erased, LogEntry, entry_name
+from ..commitlog.whole import noted_number, noted_numbers, parents, visible
 from ..description import DESCRIPTION, Description, read_description
-from ..log.checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
-from ..log.deadletterfile import read_dead_letters
-from ..log.entry import DEAD_LETTERS, LOG, STAGING, Erased, LogEntry, entry_name
-from ..log.whole import noted_number, noted_numbers, parents, visible
 from ..place import storage_at
 from ..storage.base import Storage
 from ..storage.bucket import Bucket

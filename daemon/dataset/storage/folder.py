@@ -187,7 +187,7 @@ class FolderStorage:
             return  # it was published meanwhile, or removed afterwards
         if not same:
             raise DatasetDamagedError(
-                f"{target} exists, and is not the file that the log of the dataset names: it was not replaced. "
+                f"{target} exists, and is not the file that the commit log names: it was not replaced. "
                 f"The committed file is {source}. Move the other one away, or restore the whole dataset"
             )
         self.sync_content([name])

@@ -67,13 +67,13 @@ def harmful(rules: Sequence[Mapping[str, Any]], prefix: str, *, age_s: float) ->
 
 
 def _harm(rule: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a rule does to objects below the dataset's log."""
+    """Yield what a rule does to objects below the commit log."""
     expiration = rule.get("Expiration", {})
     if "Days" in expiration or "Date" in expiration:
-        yield f"deletes the log of the dataset ({_when(expiration)}): leave out what is below _fastwire/"
+        yield f"deletes the commit log ({_when(expiration)}): leave out what is below _fastwire/"
     for move in rule.get("Transitions", ()):
         if move.get("StorageClass") in ARCHIVES:
-            yield f"archives the log of the dataset ({_when(move)}): leave out what is below _fastwire/"
+            yield f"archives the commit log ({_when(move)}): leave out what is below _fastwire/"
 
 
 def _reaches(rule: Mapping[str, Any], folder: str) -> bool:

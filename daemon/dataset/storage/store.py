@@ -203,7 +203,7 @@ class ObjectStorage:
         except FileNotFoundError:
             return
         raise DatasetDamagedError(
-            f"{self.path(name)} exists, and is not the file that the log of the dataset names: it was not replaced. "
+            f"{self.path(name)} exists, and is not the file that the commit log names: it was not replaced. "
             f"The committed file is {self.path(staged)}. Move the other one away, or restore the whole dataset"
         )
 

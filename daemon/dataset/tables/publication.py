@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from fastwire.decode.evolution import Column
 
 from ...runtime.errors import DatasetDamagedError
+from ..commitlog.checkpoint import Checkpoint
+from ..commitlog.entry import LogEntry, entry_name
 from ..description import Description
 from ..identity import Identity
-from ..log.checkpoint import Checkpoint
-from ..log.entry import LogEntry, entry_name
 from ..publication import Publication
 from ..storage.base import Storage
 from ..tableformat import AddedFile, PublishedTable, Seen, TableLateError, TableRacedError, TableStoppedError
@@ -171,7 +171,7 @@ class TablePublication(Publication):
             self._table.settle(seen.version)
             if upto > self._last and not self._storage.exists(entry_name(upto)):
                 raise DatasetDamagedError(
-                    f"the log of the dataset at {self._storage.root} ends with entry {self._last}, but its "
+                    f"the commit log at {self._storage.root} ends with entry {self._last}, but its "
                     f"{self._table.title} table has files up to entry {upto}: the end of the log is lost. Restore the "
                     "whole dataset"
                 )
@@ -217,7 +217,7 @@ class TablePublication(Publication):
         name = entry_name(number)
         data = self._storage.read(name)
         if data is None:
-            raise DatasetDamagedError(f"{self._storage.path(name)} is missing: the log of the dataset has a hole")
+            raise DatasetDamagedError(f"{self._storage.path(name)} is missing: the commit log has a hole")
         return LogEntry.decode(data, self._storage.path(name))
 
     def _add(self, seen: Seen, batch: Sequence[tuple[_Pending, LogEntry]]) -> None:

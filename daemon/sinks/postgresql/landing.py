@@ -11,7 +11,7 @@ from fastwire.decode.evolution import Column, added_types
 from fastwire.decode.program import SchemaError
 from fastwire.position import Log, Position, Span, format_position
 
-from ...dataset.log.chain import check_fit
+from ...dataset.commitlog.chain import check_fit
 from ...runtime.errors import Superseded
 from .fates import fates_of
 from .ledger import LETTERS, OF_LOG

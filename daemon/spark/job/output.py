@@ -1,6 +1,6 @@
 """Writes each batch of a query into its tables once; ``foreachBatch`` calls it.
 
-A batch is one entry in the log of the dataset, and where that is published in a table of Delta or Iceberg, one commit.
+A batch is one entry in the commit log, and where that is published in a table of Delta or Iceberg, one commit.
 The entry has the positions of the batch, because a checkpoint that is older than its table gives its number again.
 Bad rows are committed first, so a batch that is in the table is complete. The settings that decide which rows are bad
 are kept beside the checkpoint, so that a batch of which only the bad rows have landed is split in the same way again.

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span, positions_of
 
+from ...dataset.commitlog.entry import LogEntry, entry_name
 from ...dataset.description import DESCRIPTION, read_description
-from ...dataset.log.entry import LogEntry, entry_name
 from ...dataset.place import storage_at
 from ...runtime.errors import ConfigurationRefused, DatasetError
 from ..source.offsets import Offsets, read_offsets

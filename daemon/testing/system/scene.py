@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class MemoryLog:
-    """The log of a dataset in memory: all that has landed."""
+    """The commit log of a dataset in memory: all that has landed."""
 
     rows: list[Row] = field(default_factory=list)
     coverage: Coverage = field(default_factory=Coverage)

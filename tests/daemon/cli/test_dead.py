@@ -9,7 +9,7 @@ import pytest
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
-from fastwire_daemon.dataset.log.entry import Replayed, Replaying
+from fastwire_daemon.dataset.commitlog.entry import Replayed, Replaying
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running

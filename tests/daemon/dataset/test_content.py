@@ -11,8 +11,8 @@ from crc32c import crc32c
 
 from fastwire.position import Log, Position, Span
 from fastwire.pulsar.columns import ROW
+from fastwire_daemon.dataset.commitlog.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.proof.content import misplaced_rows
 from fastwire_daemon.dataset.proof.report import VerifyReport
 from fastwire_daemon.dataset.proof.verify import verify

@@ -17,12 +17,12 @@ import pytest
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
+from fastwire_daemon.dataset.commitlog.entry import ERASING
 from fastwire_daemon.dataset.deadletters.replay import Replay
 from fastwire_daemon.dataset.erasure.condition import ConditionError, parse_condition
 from fastwire_daemon.dataset.erasure.erasure import Erasure, erase
 from fastwire_daemon.dataset.erasure.rewrite import rewriter
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.log.entry import ERASING
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError

@@ -10,8 +10,8 @@ import pytest
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
+from fastwire_daemon.dataset.commitlog.entry import STAGING, entry_name
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.log.entry import STAGING, entry_name
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.writer import DatasetWriter

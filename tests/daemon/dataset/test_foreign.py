@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from fastwire.position import Log, Position, Span
-from fastwire_daemon.dataset.log.entry import entry_name
+from fastwire_daemon.dataset.commitlog.entry import entry_name
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.staging import ForeignFile
 from fastwire_daemon.dataset.writer import DatasetWriter

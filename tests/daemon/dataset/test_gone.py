@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint, newest_checkpoint
+from fastwire_daemon.dataset.commitlog.entry import entry_name
 from fastwire_daemon.dataset.description import DESCRIPTION
-from fastwire_daemon.dataset.log.checkpoint import Checkpoint, newest_checkpoint
-from fastwire_daemon.dataset.log.entry import entry_name
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.base import Storage
 from fastwire_daemon.dataset.storage.bucket import Bucket

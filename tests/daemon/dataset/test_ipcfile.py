@@ -10,10 +10,10 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
+from fastwire_daemon.dataset.commitlog.deadletterfile import each_dead_letter, read_dead_letters
+from fastwire_daemon.dataset.commitlog.ipcfile import opened_ipc_file
 from fastwire_daemon.dataset.erasure.condition import parse_condition
 from fastwire_daemon.dataset.erasure.rewrite import Rewriter, rewriter
-from fastwire_daemon.dataset.log.deadletterfile import each_dead_letter, read_dead_letters
-from fastwire_daemon.dataset.log.ipcfile import opened_ipc_file
 from fastwire_daemon.dataset.proof.content import row_counter
 
 _TABLE = pa.table(

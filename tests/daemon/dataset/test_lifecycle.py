@@ -8,7 +8,7 @@ import pytest
 from fastwire_daemon.dataset.storage.lifecycle import harmful
 
 EXPIRES: dict[str, Any] = {"Expiration": {"Days": 30}}
-DELETES = "deletes the log of the dataset (after 30 days): leave out what is below _fastwire/"
+DELETES = "deletes the commit log (after 30 days): leave out what is below _fastwire/"
 DAY = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
 
 
@@ -34,11 +34,11 @@ def said(rule: dict[str, Any], prefix: str = "orders/", age_s: float = 60.0) -> 
         ({"NoncurrentVersionExpiration": {"NoncurrentDays": 1}}, []),
         (
             {"Expiration": {"Date": datetime(2027, 1, 2, tzinfo=UTC)}},
-            ["deletes the log of the dataset (on 2027-01-02): leave out what is below _fastwire/"],
+            ["deletes the commit log (on 2027-01-02): leave out what is below _fastwire/"],
         ),
         (
             {"Transitions": [{"Days": 1, "StorageClass": "GLACIER"}, {"Days": 1, "StorageClass": "STANDARD_IA"}]},
-            ["archives the log of the dataset (after 1 day): leave out what is below _fastwire/"],
+            ["archives the commit log (after 1 day): leave out what is below _fastwire/"],
         ),
         (DAY, []),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastwire.position import Log, Position, Span
-from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
+from fastwire_daemon.dataset.commitlog.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.runtime.errors import FatalDiskError
 from tests.support import rolls

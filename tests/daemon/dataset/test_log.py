@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
 from fastwire.position import Gap, Log, Position, Span
-from fastwire_daemon.dataset.log.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
-from fastwire_daemon.dataset.log.entry import (
+from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
+from fastwire_daemon.dataset.commitlog.entry import (
     DataFile,
     DeadLetterCount,
     LogEntry,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.dataset.log.entry import STAGING, entry_name
+from fastwire_daemon.dataset.commitlog.entry import STAGING, entry_name
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.bucket import PART_BYTES, Bucket, StoreAwayError
 from fastwire_daemon.dataset.storage.probe import probe_bucket
@@ -282,7 +282,7 @@ def test_a_foreign_object_is_not_replaced(tmp_path: Path) -> None:
     bucket = landed(tmp_path)
     bucket.put("000000000002-0.jsonl", b'{"value": 99}\n')
     writer = opened(bucket)
-    with pytest.raises(DatasetDamagedError, match=r"000000000002-0.jsonl exists, but the log .* ends with entry 1"):
+    with pytest.raises(DatasetDamagedError, match=r"000000000002-0.jsonl exists, but the commit log ends with entry 1"):
         rolls.land(writer, 9, 12)
     writer.close()
     assert bucket.get("000000000002-0.jsonl") == b'{"value": 99}\n' and rolls.entries(tmp_path) == 1

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastwire_daemon.dataset.commitlog.entry import Replayed
 from fastwire_daemon.dataset.deadletters.intents import DeadLetterRanges
-from fastwire_daemon.dataset.log.entry import Replayed
 
 NUMBERS = st.integers(0, 12)
 RANGES = st.builds(lambda entry, one, other: Replayed(entry, min(one, other), max(one, other)),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.log.entry import entry_name
+from fastwire_daemon.dataset.commitlog.entry import entry_name
 from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.runtime.errors import DatasetDamagedError
 from tests.support import rolls
@@ -28,7 +28,7 @@ def test_a_log_without_its_end_is_refused_and_nothing_is_replaced(tmp_path: Path
     shutil.rmtree(tmp_path / "_fastwire/newest")  # as older versions leave it
     writer = rolls.writer(tmp_path)
     assert rolls.end_of(writer.open()) == 9
-    with pytest.raises(DatasetDamagedError, match=r"000000000002-0.jsonl exists, but the log .* ends with entry 1"):
+    with pytest.raises(DatasetDamagedError, match=r"000000000002-0.jsonl exists, but the commit log ends with entry 1"):
         rolls.land(writer, 9, 12)
     assert rolls.entries(tmp_path) == 1 and rolls.rows(tmp_path) == list(range(20))
     # With the rest of the backup it goes on.
@@ -71,7 +71,7 @@ def test_files_without_any_log_are_refused(tmp_path: Path) -> None:
     landed(tmp_path)
     shutil.rmtree(tmp_path / "_fastwire/newest")
     shutil.rmtree(tmp_path / "_fastwire/log")
-    with pytest.raises(DatasetDamagedError, match=r"000000000001-0.jsonl is a data file, but the log .* is empty"):
+    with pytest.raises(DatasetDamagedError, match=r"is a data file, but the commit log, .* is empty"):
         rolls.writer(tmp_path).open()
     shutil.rmtree(tmp_path / "_fastwire")
     writer = rolls.writer(tmp_path)
@@ -135,7 +135,7 @@ def test_a_file_that_takes_the_name_after_the_commit_is_not_replaced(
 
     writer = rolls.writer(tmp_path, reached=reached)
     writer.open()
-    with pytest.raises(DatasetDamagedError, match="is not the file that the log of the dataset names"):
+    with pytest.raises(DatasetDamagedError, match="is not the file that the commit log names"):
         rolls.land(writer, -1, 0)
     assert rolls.rows(tmp_path) == [-1]
     with pytest.raises(DatasetDamagedError):

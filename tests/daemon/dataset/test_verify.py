@@ -18,8 +18,8 @@ import zstandard
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Gap, Log, Position, Span
+from fastwire_daemon.dataset.commitlog.entry import DataFile, LogEntry, entry_name
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.log.entry import DataFile, LogEntry, entry_name
 from fastwire_daemon.dataset.proof.findings import NEXT_STEPS
 from fastwire_daemon.dataset.proof.report import VerifyReport
 from fastwire_daemon.dataset.proof.tableaudit import TableAudit

@@ -14,10 +14,10 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.coverage import UndeclaredGapError
 from fastwire.position import Gap, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.dataset.commitlog.deadletterfile import read_dead_letters
+from fastwire_daemon.dataset.commitlog.entry import entry_name
 from fastwire_daemon.dataset.description import DESCRIPTION, FORMAT
 from fastwire_daemon.dataset.level import level_directory
-from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
-from fastwire_daemon.dataset.log.entry import entry_name
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import (

@@ -16,9 +16,9 @@ from fastwire.decode.evolution import columns_of
 from fastwire.decode.program import SchemaError
 from fastwire_daemon.config.decode import RegistryConfig
 from fastwire_daemon.config.rowwise import Query, read_query, read_transform
+from fastwire_daemon.dataset.commitlog.deadletterfile import read_dead_letters
+from fastwire_daemon.dataset.commitlog.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
-from fastwire_daemon.dataset.log.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry

@@ -18,9 +18,9 @@ from fastwire.coverage import Coverage
 from fastwire.decode.avro.schema import compile_avro
 from fastwire.pulsar.format.payload import Record, encode_batch
 from fastwire_daemon.config.decode import RegistryConfig, chosen_columns
+from fastwire_daemon.dataset.commitlog.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.expiry import expire
-from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.encoders.arrow import ArrowEncoder

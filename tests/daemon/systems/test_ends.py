@@ -9,8 +9,8 @@ from fastwire.coverage import Coverage
 from fastwire.kafka.producing.payload import Compression
 from fastwire.position import Log, Position, Span, Until
 from fastwire_daemon.config import End, parse_config
-from fastwire_daemon.dataset.log.checkpoint import Checkpoint
-from fastwire_daemon.dataset.log.entry import LogEntry
+from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint
+from fastwire_daemon.dataset.commitlog.entry import LogEntry
 from fastwire_daemon.devbroker.pulsar import topics
 from fastwire_daemon.runtime.clock import now_ms
 from fastwire_daemon.systems.reading.ends import Ends

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastwire.coverage import Coverage
-from fastwire_daemon.dataset.log.checkpoint import Checkpoint
+from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.tubemq.source import commits

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 
 from fastwire.decode.avro.schema import compile_avro
 from fastwire_daemon.config.decode import chosen_columns
+from fastwire_daemon.dataset.commitlog.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.log.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker

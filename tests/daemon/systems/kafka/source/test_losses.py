@@ -8,7 +8,7 @@ import pytest
 from fastwire.kafka.producing.payload import Record, encode_batch
 from fastwire.kafka.protocol.fetch import FetchLimits
 from fastwire.position import Position, Span
-from fastwire_daemon.dataset.log.checkpoint import Checkpoint
+from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.kafka.requests import versions_of
 from fastwire_daemon.runtime.budget import Level

@@ -59,7 +59,7 @@ class Notes:
 
 
 def check_whole(storage: Storage, last: int, extension: str, follow: Callable[[], int]) -> None:
-    """Raise DatasetDamagedError if the log of the dataset lacks any entry.
+    """Raise DatasetDamagedError if the commit log lacks any entry.
 
     ``last`` is the last entry that was read. ``follow`` reads further and returns the number of the last entry.
     """
@@ -100,7 +100,7 @@ def _check_not_emptied(storage: Storage, extension: str, follow: Callable[[], in
         if wanted.fullmatch(name.rpartition("/")[2]):
             if not follow():
                 raise DatasetDamagedError(
-                    f"{storage.path(name)} is a data file, but the log of the dataset, {storage.path(LOG)}, is empty: "
+                    f"{storage.path(name)} is a data file, but the commit log, {storage.path(LOG)}, is empty: "
                     "the log is lost. Restore the whole dataset from a backup, or use a new path; nothing was written"
                 )
             return
@@ -138,12 +138,12 @@ def _missing(storage: Storage, number: int, known: int) -> str:
     path = storage.path(entry_name(number))
     if _newest_linked(storage) > number:
         return (
-            f"{path} is missing, but there are later log entries, up to {known}: the log of the dataset has a hole. "
+            f"{path} is missing, but there are later log entries, up to {known}: the commit log has a hole. "
             "Restore the whole dataset from a backup, or use a new path; nothing was written"
         )
     note = storage.path(noted_number(known))
     return (
-        f"the log of the dataset ends with entry {number - 1}, but {known} was committed: {note} is a copy of it. "
+        f"the commit log ends with entry {number - 1}, but {known} was committed: {note} is a copy of it. "
         "The end of the log is lost. Restore the whole dataset from a backup. To go on without what is lost, remove "
         f"{storage.path(NEWEST)}: the broker does not send again what was acknowledged; nothing was written"
     )

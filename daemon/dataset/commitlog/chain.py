@@ -115,7 +115,7 @@ def names_are_free(storage: Storage, entry: LogEntry, number: int, extension: st
             if storage.exists(entry_name(number)):
                 return False
             raise DatasetDamagedError(
-                f"{storage.path(name)} exists, but the log of the dataset ends with entry {number - 1}: "
+                f"{storage.path(name)} exists, but the commit log ends with entry {number - 1}: "
                 "the end of the log is lost. Restore the whole dataset; nothing was written"
             )
     return True

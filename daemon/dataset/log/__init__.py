@@ -1,1 +1,0 @@
-"""The log of a dataset: entries, their dead letters and chain, checkpoints, and the check that none is missing."""
