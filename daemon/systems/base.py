@@ -71,6 +71,12 @@ class LimitedSource(Source, Protocol):
     goes_back: bool
     """True if records that were confirmed come again when Coverage ends before them."""
 
+    def set_paused(self, index: int, *, paused: bool) -> None:
+        """Request no more records of a log, or go on. Raises ValueError if the system cannot.
+
+        Records that were requested before still arrive. It lasts over new assignments.
+        """
+
     @property
     def slots(self) -> LogTable:
         """The table of the logs that are read, which has the limit."""

@@ -48,6 +48,7 @@ __all__ = [
     "SourceFailed",
     "StopReason",
     "UnorderedSource",
+    "added_firsts",
     "unnamed_partitions",
 ]
 
@@ -284,3 +285,18 @@ class UnorderedSource(Source, Protocol):
 
     def is_behind(self, index: int, head: Position) -> bool:
         """Return True if records of a log before ``head`` may not have been received."""
+
+
+async def added_firsts(source: Source, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+    """Resolve ``assignments``, add their first positions and gaps to ``coverage``, and return these.
+
+    A log of which ``coverage`` has moved meanwhile is left out: another assignment of it was resolved before, such as
+    one that begins at the end of a log that grows, or its records were acknowledged.
+    """
+    before = {each.log: coverage.end(each.log) for each in assignments}
+    added = []
+    for first in await source.resolve(assignments, coverage):
+        if coverage.end(first.span.log) == before[first.span.log]:
+            coverage.add(first.span)
+            added.append(first)
+    return added

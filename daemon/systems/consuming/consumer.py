@@ -6,7 +6,7 @@ process alone: when a log is assigned again, what other consumers of the group h
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from fastwire.columns.chunk import Chunk
@@ -18,7 +18,7 @@ from ...runtime.budget import Budget, Level
 from ...runtime.logs import get_logger
 from ...runtime.tasks import on_failure, wait_for_set
 from ..base import LimitedSource
-from ..source import Assignment, LogStopped, SourceEvents, SourceFailed
+from ..source import Assignment, LogStopped, SourceEvents, SourceFailed, added_firsts
 from .received import ReceivedChunk
 
 __all__ = ["Consumer", "Delivery"]
@@ -158,11 +158,22 @@ class Consumer:
         """
         if not self._source.goes_back:
             raise ValueError(f"{self._source.system} does not go back in a subscription here: its own client has seek")
-        if strange := [each for each in positions if each not in self._reading]:
-            raise ValueError(f"{strange[0]} is not assigned to this consumer")
+        self._check_assigned(positions)
         for each, position in positions.items():
             self._begin_at(each, position)
         self._read_again()
+
+    def pause(self, logs: Iterable[Log]) -> None:
+        """Request no more records of these assigned logs until ``resume``; a few that were requested before may come.
+
+        It lasts while others have the log, too. Raises ValueError for a log that is not assigned, and if the system
+        cannot pause one: a consumer from which nothing is taken pauses as a whole.
+        """
+        self._set_paused(logs, paused=True)
+
+    def resume(self, logs: Iterable[Log]) -> None:
+        """Go on with logs that ``pause`` has named; raises as ``pause`` does."""
+        self._set_paused(logs, paused=False)
 
     @property
     def assigned(self) -> dict[Log, Position]:
@@ -198,6 +209,16 @@ class Consumer:
                     landed = True
         if landed:
             self._source.landed(self._coverage)
+
+    def _check_assigned(self, logs: Iterable[Log]) -> None:
+        if strange := [each for each in logs if each not in self._reading]:
+            raise ValueError(f"{strange[0]} is not assigned to this consumer")
+
+    def _set_paused(self, logs: Iterable[Log], *, paused: bool) -> None:
+        chosen = [*logs]
+        self._check_assigned(chosen)
+        for each in chosen:
+            self._source.set_paused(self._source.logs.index(each), paused=paused)
 
     def _hand_out(self) -> Delivery:
         delivery = self._queue.popleft()
@@ -238,8 +259,7 @@ class Consumer:
             if own is not None and cursor is not None and _is_ahead(each, cursor, own):
                 self._begin_at(each, cursor)
         self._own.difference_update(assignment.log for assignment in assignments)
-        for first in await self._source.resolve(assignments, self._coverage):
-            self._coverage.add(first.span)
+        for first in await added_firsts(self._source, assignments, self._coverage):
             if first.span.gap is not None:
                 log.warning("records are gone", topic=str(first.span.log), reason=first.span.gap.reason)
         self._source.grant(assignments, self._coverage)

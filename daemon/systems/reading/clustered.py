@@ -132,6 +132,10 @@ class ClusteredSource(ABC, Generic[C, L, P]):
             self._full = False
             self._steer()
 
+    def set_paused(self, index: int, *, paused: bool) -> None:
+        """See ``LimitedSource.set_paused``."""
+        raise ValueError("a partition of this system does not pause: take no chunks, which pauses all")
+
     def on_budget(self, level: Level) -> None:
         """See ``Source.on_budget``."""
         self.level = level

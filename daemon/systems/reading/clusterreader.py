@@ -16,7 +16,7 @@ from ...config import Connection, Start, TopicChoice
 from ...runtime.tasks import on_failure, wait_for_set
 from ..base import Described, SchemaTexts, System
 from ..links.linkbook import LinkBook
-from ..source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
+from ..source import Assignment, LogStopped, Source, SourceEvents, SourceFailed, added_firsts
 from .patience import LOOK_S, Patience
 from .stage import StagedPartition
 
@@ -151,8 +151,7 @@ class ClusterReader:
         await self._source.close(1.0)
 
     async def _grant(self, assignments: Sequence[Assignment]) -> None:
-        for first in await self._source.resolve(assignments, self._coverage):
-            self._coverage.add(first.span)
+        for first in await added_firsts(self._source, assignments, self._coverage):
             if first.span.gap is not None:
                 self.gaps.append(first.span)
         self._source.grant(assignments, self._coverage)

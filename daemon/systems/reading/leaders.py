@@ -89,7 +89,7 @@ class Leaders(ABC, Generic[L, P]):
 
     async def _try_to_place(self, partition: P) -> FastwireError | None:
         try:
-            if partition.granted:
+            if partition.granted and not partition.paused:
                 await self._place_one(partition)
         except FastwireError as exc:
             return exc

@@ -199,6 +199,15 @@ class PullSource(ClusteredSource[C, L, P]):
         """Return True if a granted partition was read up to the end of a bounded run."""
         return partition.until is not None and self.slots.position(partition.index).a >= partition.until.a
 
+    def set_paused(self, index: int, *, paused: bool) -> None:
+        """See ``LimitedSource.set_paused``."""
+        partition = self.partitions[index]
+        partition.paused = paused
+        if paused:
+            self._leaders.forget(partition)
+        elif partition.granted:
+            self._leaders.place(partition)
+
     def rests(self, partition: P) -> bool:
         """Request no more records of a partition that has reached its end; return True if it has."""
         if not self.has_ended(partition):

@@ -51,6 +51,7 @@ class StagedPartition:
     error: str = field(default="", init=False)
     began: Position | None = field(default=None, init=False)  # the resolved first position, until Coverage knows it
     was_granted: bool = field(default=False, init=False)
+    paused: bool = field(default=False, init=False)  # by a program: no records are requested
     _stage: Stage = field(init=False)
     _assignment: Assignment | None = field(default=None, init=False)
 

@@ -17,7 +17,9 @@ import fastwire_daemon as fw
 from fastwire.errors import FastwireError
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.prompt.follow import Batch
 from tests.daemon.prompt.test_read import BROKERS, ROWS
 
@@ -126,47 +128,63 @@ def test_mistakes_are_told_at_once(kafka: KafkaDevBroker) -> None:
 
 
 MEMBER = """
+import json
 import sys
 import fastwire_daemon as fw
 
-keys = {"group_protocol": "classic", "session_timeout": "1s"}
-for batch in fw.follow(sys.argv[1], "orders", group="billing", **keys):
+for batch in fw.follow(sys.argv[1], "orders", group="billing", **json.loads(sys.argv[2])):
     for value in batch["value"].to_pylist():
         print(value.decode(), flush=True)
     batch.commit()
 """
+# Brokers that notice soon that a member is gone, and the keys of such members.
+GROUPS: dict[str, Any] = {
+    "kafka": (
+        lambda: KafkaDevBroker(KafkaOptions(session_ms=(10, 60_000))),
+        {"group_protocol": "classic", "session_timeout": "1s"},
+    ),
+    "pulsar": (lambda: PulsarDevBroker(PulsarOptions()), {}),
+    "tubemq": (lambda: TubeMQDevBroker(TubeMQOptions(consumer_timeout_s=2.0)), {"heartbeat": "200ms"}),
+}
 
 
-def test_a_member_that_is_killed_loses_nothing() -> None:
+def member_of(broker: Any, keys: dict[str, Any]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", MEMBER, broker.url, json.dumps(keys)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("system", GROUPS)
+def test_a_member_that_is_killed_loses_nothing(system: str) -> None:
     """Two members, one of which is killed while records come: the other gets its partitions, and what it had left."""
-    keys: dict[str, Any] = {"group_protocol": "classic", "session_timeout": "1s"}
+    make, keys = GROUPS[system]
     written: set[str] = set()
     over = threading.Event()
 
-    def write(broker: KafkaDevBroker) -> None:
+    def write(broker: Any) -> None:
         while not over.wait(0.02):
             for partition in range(4):
                 mine = [f"{partition}-{len(written) + number}" for number in range(5)]
                 broker.produce("orders", [each.encode() for each in mine], partition)
                 written.update(mine)
 
-    with running(KafkaDevBroker(KafkaOptions(session_ms=(10, 60_000)))) as broker:
+    with running(make()) as broker:
         broker.create_topic("orders", 4)
-        member = subprocess.Popen([sys.executable, "-c", MEMBER, broker.url], stdout=subprocess.PIPE, text=True)
-        assert member.stdout is not None
+        member = member_of(broker, keys)
+        assert member.stdout is not None and member.stderr is not None
         writer = threading.Thread(target=write, args=(broker,))
         writer.start()
         try:
             seen = {member.stdout.readline().strip()}
             batches = fw.follow(broker.url, "orders", group="billing", idle_s=20.0, **keys)
-            partitions: set[int] = set()
+            partitions: set[str] = set()
             for batch in batches:
-                seen.update(value.decode() for value in batch["value"].to_pylist())
+                found = {value.decode() for value in batch["value"].to_pylist()}
+                seen |= found
                 batch.commit()
                 if not partitions:  # both are members
                     member.kill()
                     seen.update(line.strip() for line in member.stdout)
-                partitions.update(batch["partition"].to_pylist())
+                partitions |= {each.partition("-")[0] for each in found}
                 if len(partitions) == 4:  # those of the other member have come
                     over.set()
                     writer.join()
@@ -182,6 +200,7 @@ def test_a_member_that_is_killed_loses_nothing() -> None:
             member.kill()
             member.wait()
             member.stdout.close()
+            member.stderr.close()
 
 
 @pytest.mark.parametrize("taking", ['follow(sys.argv[1], "orders", group="billing")', 'read(sys.argv[1], "orders")'])
@@ -196,9 +215,7 @@ def test_ctrl_c_ends_it() -> None:
     with running(KafkaDevBroker(KafkaOptions(session_ms=(10, 60_000)))) as broker:
         broker.create_topic("orders", 1)
         broker.produce("orders", [b"a"], 0)
-        member = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, broker.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        member = member_of(broker, {"group_protocol": "classic", "session_timeout": "1s"})
         assert member.stdout is not None
         assert member.stdout.readline() == "a\n"
         member.send_signal(signal.SIGINT)

@@ -113,6 +113,9 @@ class ToySource:
         self._full = False
         self._steer()
 
+    def set_paused(self, index: int, *, paused: bool) -> None:
+        raise ValueError("no group consumes the toy")
+
     def on_budget(self, level: Level) -> None:
         self._level = level
         self._steer()

@@ -73,7 +73,7 @@ class Gets:
         link = partition.link
         if link is None or partition.in_flight or partition.queued or partition.committing:
             return
-        if partition.leaving or partition.held or partition.ended:
+        if partition.leaving or partition.held or partition.ended or partition.paused:
             return
         if link.connection.fetches_outstanding >= MOST_GETS:
             partition.queued = True

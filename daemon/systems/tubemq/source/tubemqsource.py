@@ -502,6 +502,13 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
     def _ask_on(self) -> None:
         self._gets.send_due()
 
+    def set_paused(self, index: int, *, paused: bool) -> None:
+        """See ``LimitedSource.set_paused``."""
+        partition = self.partitions[index]
+        partition.paused = paused
+        if not paused and partition.granted:
+            self._gets.plan(partition)
+
     def on_fetched(self, link: Link, fetched: Fetched) -> None:
         """Handle the end of a GET response (spec: tubemq 11.2, 15)."""
         partition = self.partitions[fetched.index]

@@ -11,7 +11,9 @@ import confluent_kafka as ck
 import pyarrow as pa
 import pytest
 
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
+from fastwire.position import Log, Position, Span
 from fastwire_daemon.client import Consumer, Delivery, connect
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
@@ -19,7 +21,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
-from fastwire_daemon.systems.source import LogStopped
+from fastwire_daemon.systems.source import Assignment, First, LogStopped, added_firsts
 from tests.brokers.ports import free_ports
 
 BROKERS: dict[str, Any] = {
@@ -266,6 +268,95 @@ async def test_seek_in_one_partition_leaves_the_position_of_the_other(broker: An
         await taken(consumer, 200)
         await consumer.seek(dict([beginnings.popitem()]))
         assert sorted(values(await taken(consumer, 200))) == sorted(FIRST)
+
+
+@pytest.mark.parametrize("broker", ["kafka", "tubemq"], indirect=True)
+async def test_a_paused_partition_is_not_asked_until_it_resumes(broker: Any) -> None:
+    """What a request has asked for before may come; what is written behind the answer to it does not."""
+    async with connect(broker.url).subscribe("orders", "billing") as consumer:
+        first = await taken(consumer, 200)
+        await first[-1].ack_to()
+        log = min(consumer.assigned, key=lambda one: one.partition)
+        consumer.pause([log])
+        seen, written = list[bytes](), set[bytes]()
+        async with asyncio.timeout(60):
+            for first_number in (100, 110):
+                new = produce(broker, first_number, first_number + 10)
+                written |= new
+                while not {each for each in new if each.startswith(b"1")} <= set(seen):
+                    await acknowledged(consumer, seen)
+            assert not {b"0-%d" % number for number in range(110, 120)} & set(seen)
+            consumer.resume([log])
+            while set(seen) != written:
+                await acknowledged(consumer, seen)
+        assert sorted(seen) == sorted(written)
+
+
+async def test_a_static_member_comes_back_to_its_partition(kafka: KafkaDevBroker) -> None:
+    """The other member hears nothing of it: no partition moves."""
+    client = connect(kafka.url)
+
+    def member(name: str) -> Any:
+        return client.subscribe("orders", "billing", group_protocol="classic", group_instance_id=name)
+
+    seen: list[bytes] = []
+    moves: list[object] = []
+    async with member("one") as one:
+        async with member("two") as two:
+            async with asyncio.timeout(60):
+                while len(one.assigned) != 1 or len(two.assigned) != 1 or set(seen) != FIRST:
+                    await acknowledged(one, seen)
+                    await acknowledged(two, seen)
+            mine, theirs = set(one.assigned), set(two.assigned)
+            one.on_revoked = lambda indexes, _: moves.append(indexes)
+            one.on_assigned = moves.append
+        later = produce(kafka, 100, 150)
+        async with member("two") as two:
+            async with asyncio.timeout(60):
+                while not later <= set(seen):
+                    await acknowledged(one, seen)
+                    await acknowledged(two, seen)
+            assert (set(one.assigned), set(two.assigned), moves) == (mine, theirs, [])
+    assert set(seen) == FIRST | later
+
+
+async def test_what_cannot_pause_is_told(broker: Any) -> None:
+    async with connect(broker.url).subscribe("orders", "billing") as consumer:
+        log = (await taken(consumer, 200))[0].spans[0].log
+        with pytest.raises(ValueError, match="others"):
+            consumer.pause([replace(log, topic="others")])
+        if broker.scheme == "pulsar":
+            with pytest.raises(ValueError, match="which pauses all"):
+                consumer.pause([log])
+
+
+async def test_of_two_grants_of_a_log_the_first_answer_counts() -> None:
+    """Both ask for the end of a log that grows, so they get two beginnings."""
+    log = Log("kafka", "cluster", "orders", "0")
+    assignment = Assignment(0, log)
+    coverage = Coverage()
+    answers = [asyncio.Event(), asyncio.Event()]
+
+    class Growing:
+        asked = 0
+
+        async def resolve(self, _: object, known: Coverage) -> list[First]:
+            number = self.asked = self.asked + 1
+            await answers[number - 1].wait()
+            at = Position(number, 0)
+            return [First(0, Span(log, at, at, 0))]
+
+    source: Any = Growing()
+    async with asyncio.TaskGroup() as tasks:
+        early = tasks.create_task(added_firsts(source, [assignment], coverage))
+        late = tasks.create_task(added_firsts(source, [assignment], coverage))
+        while source.asked < 2:
+            await asyncio.sleep(0)
+        answers[1].set()
+        await late
+        answers[0].set()
+    assert early.result() == []
+    assert coverage.start(log) == Position(2, 0)
 
 
 async def test_what_is_acknowledged_again_after_seek_does_not_come_again(kafka: KafkaDevBroker) -> None:
