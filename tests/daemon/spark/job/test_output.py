@@ -108,7 +108,7 @@ def output(
 
 
 def test_a_checkpoint_whose_table_is_gone_is_refused_at_the_start(tmp_path: Path) -> None:
-    """Where nothing new has come there is no batch that would find it out."""
+    """Without new records no batch would find it out."""
     one = output(tmp_path)
     one.write(Frame("first", range(10)), 0)
     one.close()
