@@ -29,7 +29,8 @@ class Broker:
     """The parts that both brokers share.
 
     ``on_ack`` judges each row that is acked for the first time; ``on_expired`` is told the last log entry whose files a
-    process has deleted.
+    process has deleted. ``on_erasing`` returns the files that a process has to look into, and ``on_erased`` takes them
+    when it has.
     """
 
     ordered: bool
@@ -39,6 +40,8 @@ class Broker:
         self.rows = rows
         self.on_ack: Callable[[int, int], None] = lambda partition, number: None
         self.on_expired: Callable[[int], None] = lambda number: None
+        self.on_erasing: Callable[[], set[str]] = set
+        self.on_erased: Callable[[set[str]], None] = lambda names: None
         self.readers: list[Process] = []
 
     def produced(self) -> set[tuple[int, int]]:

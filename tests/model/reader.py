@@ -1,27 +1,50 @@
 """A pipeline in miniature: it reads, cuts what has landed or is staged, commits, acks; and starts over when told to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
 
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span
 from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.dataset.erasure.condition import Condition, parse_condition
+from fastwire_daemon.dataset.erasure.erasure import erase
+from fastwire_daemon.dataset.erasure.rewrite import Found, Rewriter
 from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.storage.folder import FolderStorage
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.runtime.errors import DatasetMismatchError, FolderRefusedError, SinkFailedError, Superseded
+from fastwire_daemon.runtime.errors import (
+    DatasetDamagedError,
+    DatasetError,
+    DatasetMismatchError,
+    FolderRefusedError,
+    SinkFailedError,
+    Superseded,
+)
 
 from .broker import Assigned, Broker, Row
 from .store import SimBucket
 from .world import Process, SimDisk
 
-__all__ = ["CHECKPOINT_EVERY", "ROOT", "TOPIC", "Expiring", "Reader", "Writer", "log_of", "rows_of"]
+__all__ = [
+    "CHECKPOINT_EVERY",
+    "ROOT",
+    "TOPIC",
+    "Erasing",
+    "Expiring",
+    "Reader",
+    "Writer",
+    "log_of",
+    "rows_of",
+    "without",
+]
 
 ROOT = "/data/set"
 CHECKPOINT_EVERY = 2
 TOPIC = "orders"
 LEDGER = 1
+ERASED_ROW = (0, 1)
 
 
 class Writer(DatasetWriter):
@@ -45,6 +68,11 @@ def rows_of(content: bytes) -> list[tuple[int, int]]:
     if not content.endswith(b"\n"):
         raise ValueError("torn")
     return [(int(a), int(b)) for a, b in (line.split(b":") for line in content.splitlines())]
+
+
+def without(content: bytes) -> bytes:
+    """The file without the row that is erased."""
+    return b"".join(b"%d:%d\n" % row for row in rows_of(content) if row != ERASED_ROW)
 
 
 class Reader:
@@ -208,3 +236,49 @@ class Expiring(Reader):
         except (Superseded, SinkFailedError, OSError, DatasetMismatchError):
             return  # the last one says that the dataset is gone: this is another process, which ends
         self._broker.on_expired(found.number)
+
+
+def _look(file: BinaryIO, condition: Condition) -> Found:
+    content = file.read()
+    return Found(int(content != b"" and ERASED_ROW in rows_of(content)))
+
+
+def _copy(file: BinaryIO, condition: Condition, write: Callable[[bytes], object]) -> int:
+    left = without(file.read())
+    if left:
+        write(left)
+    return left.count(b"\n")
+
+
+class Erasing(Reader):
+    """A reader whose process erases a row once it has landed it, and at its end."""
+
+    def __init__(self, medium: SimDisk | SimBucket, broker: Broker, process: Process, split: str) -> None:
+        super().__init__(medium, broker, process, split)
+        self._medium = medium
+
+    def run(self) -> None:
+        super().run()
+        self._erase()
+
+    def _commit(self, begun: Sequence[Span] = ()) -> None:
+        landed = ERASED_ROW in self._staged
+        super()._commit(begun)
+        if landed:
+            self._erase()
+
+    def _erase(self) -> None:
+        names = self._broker.on_erasing()
+        try:
+            erase(
+                ROOT,
+                parse_condition("row = 'mine'"),
+                self._medium,
+                make_writer=self.writer_class,
+                make_rewriter=lambda extension: Rewriter(_look, _copy),
+            )
+        except DatasetDamagedError:
+            raise
+        except (Superseded, SinkFailedError, OSError, DatasetError):
+            return  # it failed, another one is at work, or the dataset is gone; it is tried again later
+        self._broker.on_erased(names)

@@ -18,7 +18,7 @@ from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError
 
 from .broker import Broker, OrderedBroker, SharedBroker
-from .reader import LEDGER, ROOT, TOPIC, Expiring, Reader, log_of, rows_of
+from .reader import ERASED_ROW, LEDGER, ROOT, TOPIC, Erasing, Expiring, Reader, log_of, rows_of, without
 from .scanning import ChunkedBroker, Scanning
 from .store import SimBucket
 from .world import Choices, File, Folder, Process, SimDisk, World
@@ -43,6 +43,7 @@ class Scenario:
     mounted: bool = False  # the folder of the topic is another mount
     store: bool = False  # the dataset is in an object store
     expires: bool = False  # all that is published is deleted after each commit
+    erases: bool = False  # a row is erased once it has landed
     entries: str = ""  # what the rows of a partition are, where parts of chunked messages are among them
 
     def broker(self) -> Broker:
@@ -71,6 +72,8 @@ SCENARIOS = (
         Scenario("two partitions in order, in folders of another mount", True, 2, 2, "partition", mounted=True),
         Scenario("two partitions in order expire", True, 2, 2, "partition", expires=True),
         Scenario("shared, expires, locks lie", False, 1, 4, locks_lie=True, expires=True),
+        Scenario("two partitions in folders, a row is erased", True, 2, 2, "partition", erases=True),
+        Scenario("shared, a row is erased", False, 1, 4, erases=True),
     )
 )
 
@@ -127,7 +130,8 @@ class Run:
 
     def __init__(self, scenario: Scenario, reader: type[Reader] = Reader, slots: int = 2) -> None:
         self.scenario = scenario
-        kinds = [kind for kind, wanted in ((Scanning, scenario.entries), (Expiring, scenario.expires)) if wanted]
+        special = ((Scanning, scenario.entries), (Expiring, scenario.expires), (Erasing, scenario.erases))
+        kinds = [kind for kind, wanted in special if wanted]
         self._reader = type(f"Special{reader.__name__}", (*kinds, reader), {}) if kinds else reader
         self.world = World(locks_lie=scenario.locks_lie)
         self.broker = scenario.broker()
@@ -139,6 +143,7 @@ class Run:
         self._entries: dict[File, LogEntry] = {}
         self._log: dict[int, LogEntry] = {}  # remembered also when somebody deletes one
         self._restored = False
+        self._clean: set[str] = set()  # files that must never show the erased row again
         self._deleted = 0  # files of log entries up to this one must never be seen again
         self._lost = ""  # what every process must refuse the dataset for
         self._data = Folder()
@@ -157,6 +162,8 @@ class Run:
         self.world.on_unlink = self._unlinked
         self.broker.on_ack = self._acked
         self.broker.on_expired = self._expired
+        self.broker.on_erasing = self._erasing
+        self.broker.on_erased = self._erased
 
     # --- driving
 
@@ -375,6 +382,33 @@ class Run:
         self._deleted = max(self._deleted, number)
         self.judge()
 
+    def _erasing(self) -> set[str]:
+        return {target for number, entry in self._read_log().items() for _, target in entry.moves(number, "rows")}
+
+    def _erased(self, names: set[str]) -> None:
+        if not self._flapped:
+            self._clean |= names
+            self.judge()
+
+    def _unerased(self, name: str, content: bytes) -> bytes:
+        """Return what the file was before a row of it was erased, as it may be."""
+        before = self._seen.get(name)
+        if not self.scenario.erases or before is None:
+            return content
+        if self._restored:  # what the log said may be lost
+            return before if content == without(before) else content
+        if name in self._clean and content != without(before):
+            raise Violation(f"{name} has a row that was erased")
+        if content == before or content != without(before):
+            return content
+        if not any(
+            each.name == name and self._is_certain(number)
+            for number, entry in self._read_log().items()
+            for each in entry.erased
+        ):
+            raise Violation(f"{name} lacks a row, and a power cut could take back what says so")
+        return before
+
     def _expired_up_to(self, *, certain: bool = False) -> int:
         log = self._read_log()
         return max(
@@ -388,15 +422,16 @@ class Run:
         files = dict(self._visible())
         rows: set[tuple[int, int]] = set()
         for name, file in files.items():
+            whole = self._unerased(name, file.content)
             try:
-                content = rows_of(file.content)
+                content = rows_of(whole)
             except ValueError:
                 raise Violation(f"{name} is torn: {file.content!r}") from None
             for row in content:
                 if row in rows and not self._restored:
                     raise Violation(f"row {row} is visible twice")
                 rows.add(row)
-            if self._seen.setdefault(name, file.content) != file.content:
+            if self._seen.setdefault(name, whole) != whole:
                 raise Violation(f"{name} has changed")
         if self._restored:
             return  # what was visible stays as it is, and nothing more can be promised
@@ -470,6 +505,10 @@ class Run:
         # In a store, a folder goes with the last thing in it.
         if staging is not None if self.scenario.store else not isinstance(staging, Folder) or staging.names:
             raise Violation("staging is not empty")
+        if self.scenario.erases and any(
+            ERASED_ROW in rows_of(file.content) for _, file in self._visible() if file.content
+        ):
+            raise Violation("a row is still there that was to be erased")
         # Whatever has expired was visible before.
         landed = sorted(row for content in self._seen.values() for row in rows_of(content))
         if landed != sorted(self.broker.produced()):

@@ -12,7 +12,7 @@ from fastwire.coverage import Coverage
 from fastwire.decode.evolution import Column
 from fastwire.position import Span
 from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint, checkpoint_name
-from fastwire_daemon.dataset.commitlog.entry import CHECKPOINTS, LogEntry, entry_name
+from fastwire_daemon.dataset.commitlog.entry import CHECKPOINTS, Erased, LogEntry, entry_name
 from fastwire_daemon.dataset.commitlog.whole import noted_number
 from fastwire_daemon.dataset.identity import Identity
 from fastwire_daemon.dataset.staging import DeadWriters, StagedFile, Staging
@@ -342,6 +342,33 @@ class _ForgetfulStorage(FolderStorage):
                     self.disk.make_folder(path)
 
 
+class ErasureNotDeclared(Writer):
+    """Files are exchanged, and no log entry says so."""
+
+    def note_erasure(self, erased: Sequence[Erased]) -> None:
+        pass
+
+
+class ExchangeUnsynced(Reader):
+    """A command that erases does not make the new names durable."""
+
+    def __init__(self, medium: SimDisk, *args: Any) -> None:
+        medium.__class__ = _KeepsReplaced
+        super().__init__(medium, *args)
+
+
+class _KeepsReplaced(SimDisk):
+    _replaced_in: frozenset[str] = frozenset()
+
+    def replace(self, source: str, target: str) -> None:
+        self._replaced_in = self._replaced_in | {os.path.dirname(target)}
+        super().replace(source, target)
+
+    def sync(self, files: Sequence[int] = (), folders: Sequence[str] = ()) -> None:
+        left, self._replaced_in = self._replaced_in, frozenset()
+        super().sync(files, [folder for folder in folders if folder not in left])
+
+
 def with_writer(writer: type[Writer]) -> type[Reader]:
     """A reader with a weakened writer."""
     return type(f"{writer.__name__}Reader", (Reader,), {"writer_class": writer})
@@ -391,6 +418,8 @@ WEAKENED = (
     Weakened("a note before the commit", with_writer(NotedBeforeCommit)),
     Weakened("R13 without an entry", with_writer(ExpiryNotDeclared), lambda scenario: scenario.expires),
     Weakened("R13 without a sync", ExpiryKept, lambda scenario: scenario.expires and not scenario.locks_lie),
+    Weakened("an erasure without an entry", with_writer(ErasureNotDeclared), lambda scenario: scenario.erases),
+    Weakened("an erasure without a sync", ExchangeUnsynced, lambda scenario: scenario.erases),
     Weakened("holes without a word", with_writer(HoldsForgotten), lambda scenario: bool(scenario.entries)),
     Weakened("staging dropped while renames are pending", with_writer(StagingDroppedUnsynced)),
     Weakened("a linked roll taken for void", with_writer(LinkedTakenForVoid)),

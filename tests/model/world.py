@@ -7,10 +7,11 @@ anything; names in a folder whose sync failed stay pending.
 """
 
 import errno
+import io
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from fastwire_daemon.dataset.storage.disk import Disk
 
@@ -265,6 +266,9 @@ class SimDisk(Disk):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         yield node.content
 
+    def reader(self, path: str) -> BinaryIO:
+        return io.BytesIO(b"".join(self.pieces(path)))
+
     def link(self, source: str, target: str) -> None:
         fault = self._step("link", target)
         node = self._world.find(source)
@@ -296,6 +300,19 @@ class SimDisk(Disk):
         self._full(target)
         del old_folder.names[old_name]
         before = folder.names.get(name)
+        folder.names[name] = node
+        self._world.pending.append(Pending(folder, [(folder, name, node, before), (old_folder, old_name, None, node)]))
+        self._world.on_rename(target)
+
+    def replace(self, source: str, target: str) -> None:
+        self._step("rename", target)
+        old_folder, old_name = self._folder_of(source)
+        folder, name = self._folder_of(target)
+        node = old_folder.names.get(old_name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        before = folder.names.get(name)
+        del old_folder.names[old_name]
         folder.names[name] = node
         self._world.pending.append(Pending(folder, [(folder, name, node, before), (old_folder, old_name, None, node)]))
         self._world.on_rename(target)

@@ -88,6 +88,7 @@ def erase(
     wait_s: float = 0.0,
     one_of_many: bool = False,
     make_writer: Callable[..., DatasetWriter] = DatasetWriter,
+    make_rewriter: Callable[[str], Rewriter | None] = rewriter,
     reached: Callable[[str], None] = lambda step: None,
 ) -> Erasure:
     """Erase the rows of the dataset at ``path`` that ``condition`` means, and the payloads of dead letters that have
@@ -104,7 +105,7 @@ def erase(
     storage = storage_at(path, medium, patient=not dry_run)
     if description is None:
         raise DatasetMismatchError(f"{storage.root}: there is no dataset here")
-    rewrite = None if description.table else rewriter(description.extension)
+    rewrite = None if description.table else make_rewriter(description.extension)
     if rewrite is None and not description.table:
         raise DatasetMismatchError(f"{storage.root}: fastwire cannot rewrite .{description.extension} files")
     if dry_run:
@@ -248,11 +249,11 @@ class _Pass:
         for name, states in self._files().items():
             if name in self._seen:
                 continue
-            self._seen.add(name)
             letters = name.startswith(DEAD_LETTERS)
             how = rewriter_of_dead_letters if letters else self._rewrite
             if how is None or not self._storage.exists(name):
-                continue  # of a table, or expired
+                continue  # of a table, or expired, or its writer has yet to give it the name: the next look will tell
+            self._seen.add(name)
             try:
                 with self._storage.reader(name) as file:
                     meant = how.look(file, self._condition)

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +26,7 @@ from fastwire_daemon.dataset.erasure.rewrite import rewriter
 from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.bucket import Bucket
+from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
 from tests.support import rolls
 from tests.support.store import LocalBucket
@@ -168,6 +170,40 @@ def test_a_roll_that_is_open_is_told_and_waited_for(dataset: Path, medium: Bucke
         assert 7 not in rolls.rows(dataset)
         assert verify(dataset, deep=True).ok
     writer.close()
+
+
+def test_a_file_that_has_no_name_yet_is_looked_into_once_it_has(
+    dataset: Path, medium: Bucket | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has its entry, and its writer has not renamed it when the erasure looks for the first time."""
+    linked, go = threading.Event(), threading.Event()
+
+    def reached(step: str) -> None:
+        if step == "entry-linked":
+            linked.set()
+            assert go.wait(60)
+
+    other = rolls.writer(dataset, medium, reached)
+    other.open()
+    roll = rolls.stage(other, [77])
+    commit = threading.Thread(target=lambda: other.commit([roll], [rolls.span(14, 15)]))
+
+    class Opened(DatasetWriter):
+        def open(self) -> Any:
+            found = super().open()
+            commit.start()
+            assert linked.wait(60)
+            return found
+
+    def publish(seconds: float) -> None:
+        go.set()
+        commit.join(60)
+
+    monkeypatch.setattr("fastwire_daemon.dataset.erasure.erasure.sleep", publish)
+    found = erased(dataset, medium, "value = 77", wait_s=60.0, make_writer=Opened)
+    assert (found.rows, found.open_rolls) == (1, 0)
+    assert 77 not in rolls.rows(dataset)
+    other.close()
 
 
 def test_a_file_that_was_altered_is_not_touched(dataset: Path, medium: Bucket | None) -> None:
