@@ -120,7 +120,7 @@ def with_topics(connection: "duckdb.DuckDBPyConnection", tables: Iterable[tuple[
     """Give the tables their records: one that is read once as a stream, any other one is stored first."""
     for table, records in tables:
         if table.times == 1:
-            connection.register(table.name, records.to_reader())
+            connection.register(table.name, records.to_reader(None if table.all_columns else table.columns))
         else:
             records.to_duckdb(connection, table.name)
 

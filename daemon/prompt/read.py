@@ -1,7 +1,7 @@
 """``read``: records of topics, from a start to an end, as one Arrow table, a frame, or batches."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -162,13 +162,13 @@ class Records:
         for feed in [*self._feeds]:
             feed.close()
 
-    def to_reader(self) -> pa.RecordBatchReader:
+    def to_reader(self, only: Collection[str] | None = None) -> pa.RecordBatchReader:
         """Return a reader for what does not fit into memory; its columns are those of the first records.
 
         Columns that are inferred are those of the first 10,000. A later record with a further field ends the reading
-        with FastwireError.
+        with FastwireError, unless it is in a column that ``only`` leaves out; these names have no case.
         """
-        batches = self.batches()
+        batches = self.batches() if only is None else _chosen(self.batches(), {name.lower() for name in only})
         first = next(batches, None)
         schema = self._empty() if first is None else first.schema
 
@@ -281,6 +281,13 @@ class Records:
     def _note(self, letters: Sequence[DeadLetter]) -> None:
         self.dead_letter_count += len(letters)
         self.dead_letters.extend(letters[: KEPT_LETTERS - len(self.dead_letters)])
+
+
+def _chosen(batches: Iterator[pa.RecordBatch], names: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with the columns of these names; one column stays if there are none, for the rows."""
+    for batch in batches:
+        kept = [name for name in batch.schema.names if name.lower() in names]
+        yield batch.select(kept or batch.schema.names[:1])
 
 
 def _lacking(fields: Iterable["pa.Field[Any]"], held: Iterable["pa.Field[Any]"], within: str = "") -> Iterator[str]:

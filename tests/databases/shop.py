@@ -12,6 +12,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
 from fastwire.pulsar.format.payload import Record, encode_batch
 from fastwire_daemon.config import parse_config
+from fastwire_daemon.sinks.base import FindColumns
 from fastwire_daemon.sinks.postgresql.sink import PostgresSink
 from fastwire_daemon.sinks.registry import build_sink
 from fastwire_daemon.testing import Feed
@@ -74,9 +75,10 @@ class Shop:
         reached: Callable[[str], None] | None = None,
         url: str = "",
         transform: str | None = None,
+        first: FindColumns | None = None,
         **keys: Any,
     ) -> PostgresSink:
-        """An opened sink; with a ``schema`` it decodes JSON."""
+        """An opened sink; with a ``schema`` it decodes JSON, and with ``first`` it infers the columns."""
         tables: dict[str, Mapping[str, Any]] = {
             "source": {
                 "url": "pulsar://broker:6650",
@@ -89,7 +91,9 @@ class Shop:
             },
             "sink": {"type": "postgresql", "url": url or self.url, "table": "orders", "timeout": "10s", **keys},
         }
-        if schema is not None:
+        if first is not None:
+            tables["decode"] = {"format": "json", "schema": "infer", **(decode or {})}
+        elif schema is not None:
             file = self.folder / f"schema-{len(self._made)}.avsc"
             file.write_text(json.dumps(schema))
             tables["decode"] = {"format": "json", "schema": str(file), **(decode or {})}
@@ -98,7 +102,7 @@ class Shop:
             text += f"[pipelines.p.{name}]\n" + "".join(
                 f"{key} = {_toml(value)}\n" for key, value in table.items() if value is not None
             )
-        sink = build_sink(parse_config(text, {}).pipelines["p"], memory=64 << 20)
+        sink = build_sink(parse_config(text, {}).pipelines["p"], memory=64 << 20, first=first)
         assert isinstance(sink, PostgresSink)
         self._made.append(sink)
         if reached is not None:

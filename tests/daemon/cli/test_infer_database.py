@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import running
 from tests.daemon.cli.test_decode import command
 from tests.daemon.cli.test_infer_pipeline import produce, run, start
-from tests.databases.shop import Shop
+from tests.daemon.sinks.test_inferred import infer
+from tests.databases.shop import Given, Shop
 
 CONFIG = """\
 daemon.http = ""
@@ -97,6 +99,20 @@ def test_killed_between_the_inference_and_the_end_of_the_first_commit(shop: Shop
         run(config)
     assert shop.query("SELECT id, price FROM orders ORDER BY 1") == [*((i, i) for i in range(5)), (6, 6)]
     assert [reason for _, reason, _ in shop.letters()] == ["Inexact at byte 19 of the value, in price"]
+
+
+@pytest.mark.database
+def test_writers_whose_first_records_differ_agree_on_the_columns_of_the_one_that_makes_the_table(shop: Shop) -> None:
+    one, other = (shop.sink(first=partial(infer, value)) for value in (b'{"id": 1}', b'{"id": "x", "b": 0.5}'))
+    assert not one.exists and not other.exists
+    one.create_dataset()
+    other.create_dataset()  # both have looked, and found nothing
+    feed = Given()
+    other.write(feed.records([b'{"id": 2, "b": 0.5}', b'{"id": "x"}']))
+    other.commit()
+    assert shop.types() == {"id": "bigint", "b": "double precision"}
+    assert shop.query("SELECT id, b FROM orders") == [(2, 0.5)]
+    assert [reason for _, reason, _ in shop.letters()] == ["WrongType at byte 7 of the value, in id"]
 
 
 @pytest.mark.parametrize(

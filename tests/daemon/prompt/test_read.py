@@ -23,6 +23,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.prompt.query import opened, tables_of, with_topics
 
 BROKERS: dict[str, Any] = {
     "kafka": lambda: KafkaDevBroker(KafkaOptions()),
@@ -240,3 +241,16 @@ def test_inferred_columns_of_a_reader_are_those_of_all_first_records(
     given([b'{"id": 1}'], [b"{}"] * 9_999, [b'{"id": 3, "new": 1}'])
     with pytest.raises(FastwireError, match="a later record has the column new, which the first records lack"):
         records.to_reader().read_all()
+
+
+def test_a_query_that_names_its_columns_goes_on_where_later_records_have_others(
+    kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = fw.read(kafka.url, "orders", progress=False)
+    batches = [pa.RecordBatch.from_pylist([each]) for each in ({"ID": 1, "x": 1}, {"ID": 2, "new": 1})]
+    monkeypatch.setattr(records, "batches", lambda: iter(batches))
+    with opened(64 << 20) as engine:
+        for sql, found in (("SELECT sum(id) FROM orders", 3), ("SELECT count(*) FROM orders", 2)):
+            (table,) = tables_of(engine, sql, {"orders": "orders"})
+            with_topics(engine, [(table, records)])
+            assert engine.execute(sql).fetchall() == [(found,)]
