@@ -11,10 +11,11 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 import fastwire_daemon as fw
+from fastwire.systems import SYSTEMS
+from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
 from tests.daemon.cli.program import Run
-from tests.daemon.prompt.test_read import BROKERS
 from tests.support.schema_registry import framed, serving
 
 
@@ -52,10 +53,10 @@ def test_the_table_decodes_the_values_as_it_is(run: Run, kafka: KafkaDevBroker, 
     assert kafka.violations == []
 
 
-@pytest.mark.parametrize("system", BROKERS)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_a_topic_of_each_system(run: Run, tmp_path: Path, system: str) -> None:
     file = tmp_path / "orders.avsc"
-    with running(BROKERS[system]()) as broker:
+    with running(dev_broker(system)) as broker:
         broker.create_topic("orders", 2)
         for partition in range(2):
             broker.produce("orders", [b'{"number": %d}' % (20 * partition + n) for n in range(20)], partition)

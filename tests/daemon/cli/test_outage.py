@@ -4,24 +4,18 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fastwire.systems import SYSTEMS
 from fastwire_daemon.cli.daemons import address_of
-from fastwire_daemon.devbroker.kafka import KafkaDevBroker
-from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.devbroker.tank import TankDevBroker
-from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
+from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.service.client import read_status
 from tests.daemon.cli.program import Run
 from tests.daemon.cli.test_degraded import answer
 from tests.real.daemon import Daemon
 
 READERS = {"pulsar": 'subscription = "s"', "kafka": 'group = "g"', "tank": "", "tubemq": 'group = "group"'}
-BROKERS: dict[str, Callable[[], Any]] = {
-    "pulsar": PulsarDevBroker, "kafka": KafkaDevBroker, "tank": TankDevBroker, "tubemq": TubeMQDevBroker,
-}  # fmt: skip
 CONFIG = """\
 [daemon]
 http = "127.0.0.1:{port}"
@@ -35,9 +29,9 @@ type = "discard"
 """
 
 
-@pytest.mark.parametrize("system", BROKERS)
+@pytest.mark.parametrize("system", SYSTEMS)
 async def test_an_outage_is_told_alike_everywhere(system: str, run: Run, tmp_path: Path, unused_tcp_port: int) -> None:
-    broker = BROKERS[system]()
+    broker = dev_broker(system)
     await broker.start()
     broker.create_topic("t", 2)
     file, base = tmp_path / "c.toml", f"http://127.0.0.1:{unused_tcp_port}"

@@ -21,19 +21,9 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.prompt.follow import Batch
-from tests.daemon.prompt.test_read import BROKERS, ROWS
+from tests.daemon.prompt import ROWS
 
 ALL = sorted(b"%d-%d" % (partition, number) for partition in range(2) for number in range(ROWS))
-
-
-@pytest.fixture(params=BROKERS)
-def broker(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A broker of each system with 100 records in each of two partitions of a topic."""
-    with running(BROKERS[request.param]()) as made:
-        made.create_topic("orders", 2)
-        for partition in range(2):
-            made.produce("orders", [b"%d-%d" % (partition, n) for n in range(ROWS)], partition)
-        yield made
 
 
 @pytest.fixture

@@ -19,29 +19,9 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
-from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
-from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.prompt.query import opened, tables_of, with_topics
-
-BROKERS: dict[str, Any] = {
-    "kafka": lambda: KafkaDevBroker(KafkaOptions()),
-    "pulsar": lambda: PulsarDevBroker(PulsarOptions()),
-    "tank": lambda: TankDevBroker(TankOptions()),
-    "tubemq": lambda: TubeMQDevBroker(TubeMQOptions()),
-}
-ROWS = 100
-
-
-@pytest.fixture(params=BROKERS)
-def broker(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A broker of each system with 100 records in each of two partitions of a topic."""
-    with running(BROKERS[request.param]()) as made:
-        made.create_topic("orders", 2)
-        for partition in range(2):
-            made.produce("orders", [b"%d-%d" % (partition, n) for n in range(ROWS)], partition)
-        yield made
+from tests.daemon.prompt import ROWS
 
 
 @pytest.fixture

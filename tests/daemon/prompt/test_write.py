@@ -12,20 +12,21 @@ import pytest
 
 import fastwire_daemon as fw
 from fastwire.errors import FastwireError
+from fastwire.systems import SYSTEMS
 from fastwire_daemon.config import ConfigError
+from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
-from tests.daemon.prompt.test_read import BROKERS
 
 pd: Any = pytest.importorskip("pandas")
 
 VALUES = [b"%d" % n for n in range(2500)]
 
 
-@pytest.fixture(params=BROKERS)
+@pytest.fixture(params=SYSTEMS)
 def broker(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A broker of each system, with a topic of one partition."""
-    with running(BROKERS[request.param]()) as made:
+    with running(dev_broker(request.param)) as made:
         made.create_topic("copies", 1)
         yield made
 

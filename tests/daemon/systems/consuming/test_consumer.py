@@ -16,19 +16,13 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, Span
 from fastwire_daemon.client import Consumer, Delivery, connect
 from fastwire_daemon.config import ConfigError
+from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
-from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
-from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, added_firsts
 from tests.brokers.ports import free_ports
 
-BROKERS: dict[str, Any] = {
-    "kafka": lambda: KafkaDevBroker(KafkaOptions()),
-    "pulsar": lambda: PulsarDevBroker(PulsarOptions()),
-    "tubemq": lambda: TubeMQDevBroker(TubeMQOptions()),
-}
 FIRST = {b"%d-%d" % (partition, number) for partition in range(2) for number in range(100)}
 
 
@@ -41,10 +35,10 @@ def produce(broker: Any, first: int, end: int) -> set[bytes]:
     return found
 
 
-@pytest.fixture(params=BROKERS)
+@pytest.fixture(params=["pulsar", "kafka", "tubemq"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A broker of each system with 100 records in each of two partitions of a topic."""
-    with running(BROKERS[request.param]()) as made:
+    with running(dev_broker(request.param)) as made:
         made.create_topic("orders", 2)
         produce(made, 0, 100)
         yield made
