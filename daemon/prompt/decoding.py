@@ -11,7 +11,7 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Log
 
 from ..config import Connection
-from ..config.decode import DecodeConfig, parse_decode
+from ..config.decode import INFER, DecodeConfig, parse_decode
 from ..runtime.errors import LogRefusedError
 from ..sinks.registry import decoder_of
 from ..systems.registry import system_named
@@ -38,10 +38,14 @@ def decode_table(
 ) -> DecodeConfig | None:
     """Return the table ``[decode]`` of an argument, which is that table or its format; None for none.
 
+    The columns of JSON without a table are inferred.
+
     Raises ConfigError; ValueError for ``columns`` that undecoded records do not have.
     """
     if decode is not None:
         keys = {"format": decode} if isinstance(decode, str) else dict(decode)
+        if decode == "json":
+            keys["schema"] = INFER
         return parse_decode(keys if columns is None else keys | {"columns": list(columns)})
     system_named(system).built(columns)
     return None

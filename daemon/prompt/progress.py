@@ -2,7 +2,8 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -13,16 +14,18 @@ EVERY_S = 0.2
 
 
 class Progress:
-    """Shows rows and rate while its block runs; ``shown`` None: on a terminal."""
+    """Shows rows and rate while its block runs; ``shown`` None: on a terminal and in a notebook."""
 
     def __init__(self, shown: bool | None) -> None:
-        self._shown = _is_looked_at() if shown is None else shown
+        self._notebook = _in_notebook()
+        self._shown = sys.stderr.isatty() or self._notebook if shown is None else shown
         self._rows = 0
         self._began = self._told = time.monotonic()
         self._live: Live | None = None
+        self._cell: Any = None  # the output of a notebook's cell, from the first line on
 
     def __enter__(self) -> Self:
-        if self._shown:
+        if self._shown and not self._notebook:
             from rich.console import Console
             from rich.live import Live
 
@@ -35,17 +38,30 @@ class Progress:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+        if self._cell is not None:
+            self._tell()
 
     def add(self, rows: int) -> None:
         """Count rows."""
         self._rows += rows
-        now = time.monotonic()
-        if self._live is not None and now - self._told >= EVERY_S:
-            self._told = now
-            rate = self._rows / max(now - self._began, 1e-9)
-            self._live.update(f"{self._rows:,} rows  {rate:,.0f} rows/s", refresh=True)
+        if self._shown and time.monotonic() - self._told >= EVERY_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        rate = self._rows / max(self._told - self._began, 1e-9)
+        line = f"{self._rows:,} rows  {rate:,.0f} rows/s"
+        if self._live is not None:
+            self._live.update(line, refresh=True)
+        elif self._notebook:
+            # Not by rich, which wants a package for widgets there.
+            shown = {"text/plain": line}
+            if self._cell is None:
+                self._cell = import_module("IPython.display").display(shown, raw=True, display_id=True)
+            else:
+                self._cell.update(shown, raw=True)
 
 
-def _is_looked_at() -> bool:
-    shell = sys.modules.get("IPython")
-    return sys.stderr.isatty() or (shell is not None and shell.get_ipython() is not None)
+def _in_notebook() -> bool:
+    python = sys.modules.get("IPython")
+    return python is not None and hasattr(python.get_ipython(), "kernel")

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -170,7 +172,17 @@ def test_keys_of_connections_and_decoders_are_those_of_a_configuration() -> None
     with pytest.raises(ConfigError, match="tls"):
         fw.read("kafka://127.0.0.1:1", "orders", tls={"cafile": "x"})
     with pytest.raises(ConfigError, match="schema"):
-        fw.read("kafka://127.0.0.1:1", "orders", decode="json")
+        fw.read("kafka://127.0.0.1:1", "orders", decode="avro")
+
+
+def test_columns_of_json_are_inferred_without_a_table(broker: Any) -> None:
+    """By the word alone, from the records themselves."""
+    broker.create_topic("values", 1)
+    broker.produce("values", [b'{"id": %d, "city": {"name": "Bern"}}' % number for number in range(10)], 0)
+    for each in (fw.read(broker.url, "values", decode="json"), fw.follow(broker.url, "values", decode="json")):
+        batch = next(iter(each))
+        assert batch["id"].to_pylist() == list(range(10))
+        assert batch["city"][0].as_py() == {"name": "Bern"}
 
 
 def test_a_line_of_progress(kafka: KafkaDevBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,6 +190,32 @@ def test_a_line_of_progress(kafka: KafkaDevBroker, capsys: pytest.CaptureFixture
     assert fw.read(kafka.url, "orders", progress=True).to_table().num_rows == 10
     assert fw.read(kafka.url, "orders", progress=False).to_table().num_rows == 10
     capsys.readouterr()
+
+
+def test_a_line_of_progress_in_a_notebook(kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One output of the cell, which is replaced, without a package for widgets."""
+    monkeypatch.setattr("fastwire_daemon.prompt.progress.EVERY_S", 0.0)
+    lines: list[str] = []
+
+    def shown(line: dict[str, str], **_: object) -> SimpleNamespace:
+        lines.append(line["text/plain"])
+        return SimpleNamespace(update=shown)
+
+    python: Any = ModuleType("IPython")
+    python.get_ipython = lambda: SimpleNamespace(kernel=object())
+    display: Any = ModuleType("IPython.display")
+    display.display = shown
+    monkeypatch.setitem(sys.modules, "IPython", python)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    kafka.produce("orders", [b"x"] * 10, 0)
+    fw.read(kafka.url, "orders", progress=False).to_table()
+    assert lines == []
+    fw.read(kafka.url, "orders").to_table()
+    assert {line.partition("  ")[0] for line in lines} == {"10 rows"}
+    lines.clear()
+    python.get_ipython = lambda: None  # imported by another package
+    fw.read(kafka.url, "orders").to_table()
+    assert lines == []
 
 
 def test_what_a_notebook_shows(kafka: KafkaDevBroker) -> None:
