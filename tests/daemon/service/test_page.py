@@ -203,6 +203,16 @@ async def test_it_searches_thousands_of_datasets_and_shows_the_unsound_first(
     text = await browser.run(TEXT)
     assert f"{HOSTILE} stopped 0 0 2 of another cluster t7 degraded 7 1 0 its disk is full t999 resting 999 1 0" in text
     assert "And 901 more." in text and "t500 " not in text
+    first = "document.querySelector('details tbody tr').textContent"
+    press = "[...document.querySelectorAll('th button')].find((each) => each.textContent === '{}').click()"
+    for head, expected in (
+        ("Rows", "t999resting"),
+        ("Dead letters", HOSTILE),
+        ("State", "t7degraded"),
+        ("State", HOSTILE),
+    ):
+        await browser.run(press.format(head))
+        assert expected in await browser.run(first), head
     await browser.run(
         "(() => { const field = document.querySelector('input[type=search]'); field.value = 'T50';"
         " field.dispatchEvent(new Event('input')); })()"
