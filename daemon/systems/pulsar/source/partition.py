@@ -73,6 +73,8 @@ class Partition(StagedPartition, RoutedConsumer):
         self.discovered = discovered  # by a pattern: the topic may be deleted and recreated
         self.last: Position | None = None  # the last entry that the broker reported, entry -1 if there is none
         self.cursor: Position | None = None
+        self.lost_at: float | None = None  # the loop's time since which no connection has carried it
+        self.uncompared = 0  # attempts in a row to read the last landed entry again
         self._is_another_log = False
         self.until: Position | None = None  # the end of a bounded run
         # The head after the first subscribe; None for an empty log, and for one that is over before.
@@ -104,6 +106,7 @@ class Partition(StagedPartition, RoutedConsumer):
 
     def on_link_lost(self, reason: str) -> None:
         """See ``ConsumerEvents.on_link_lost``."""
+        self.lost_at = self._loop.time() if self.lost_at is None else self.lost_at
         self._detached(reason)
         self._reconnect()
 
@@ -230,6 +233,7 @@ class Partition(StagedPartition, RoutedConsumer):
         # A topic that is deleted from here on must not be recreated, empty and without partitions, by a reconnect.
         self.consumer.want = replace(self.consumer.want, create=False)
         self.error = ""
+        self.lost_at = None
         self._backoff.reset()
         self.inform(self.head)
 
@@ -242,6 +246,10 @@ class Partition(StagedPartition, RoutedConsumer):
             SourceFailed(str(exc) if wrong else f"{self.log}: the subscription is refused: {exc}", configuration=wrong)
         )
         return True
+
+    async def reach(self) -> None:
+        """Find the broker and connect to it. Raises FastwireError."""
+        await self._route.link(self._host.cluster)
 
     async def _subscribe(self) -> None:
         link = await self._route.link(self._host.cluster)

@@ -16,6 +16,7 @@ from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ....net.backoff import Backoff
+from ....net.endpoint import LinkLost
 from ....net.transport import Pause
 from ....runtime.budget import Level
 from ....runtime.errors import ConfigurationRefused
@@ -40,6 +41,8 @@ __all__ = ["PulsarSource"]
 SETUPS_AT_ONCE = 64  # concurrent lookups and subscribes; more would only wait for each other
 # An offer is a commit and a look at all logs that are read: while more logs connect, fewer than those wait this long.
 OFFER_S = 1.0
+AWAY_S = 10.0  # without a connection, within which nobody restores a broker
+MOST_UNCOMPARED = 3  # attempts to read the last landed entry, before the log is read without
 
 log = get_logger("source")
 
@@ -76,7 +79,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._unsettled: set[int] = set()  # consumers whose permits are below the window
         self._acking: set[int] = set()  # consumers with acks to send
         self._coverage = Coverage()
-        # Of logs that had landed when this process began: their end and its witness, until the broker has shown it.
+        # Of logs that had landed when this process began, or when their broker was away for long: their end and its
+        # witness, until the broker has shown it.
         self._to_compare: dict[Log, tuple[Position, int]] = {}
 
     # --- the contract
@@ -90,7 +94,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                 )
         self._first_positions.learn(coverage)
         self._coverage = coverage
-        self._to_compare = _last_entries(coverage)
+        self._to_compare = _last_entries(coverage, coverage.logs())
         self._tick()
         backoff = Backoff()
         while True:
@@ -226,19 +230,30 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         return self._ends.until(partition.log, coverage)
 
     async def is_another_log(self, partition: Partition) -> bool:
-        """See ``Host.is_another_log``; asked of the broker once in a process. An entry that is gone proves nothing."""
+        """See ``Host.is_another_log``; asked of the broker once in a process, and after it was away for long.
+
+        An entry that is gone proves nothing. Raises FastwireError where it cannot be read for now.
+        """
         log_ = partition.log
+        if partition.lost_at is not None and self._loop.time() - partition.lost_at >= AWAY_S:
+            self._to_compare |= _last_entries(self._coverage, (log_,))
         # A compacted ledger has other bytes at the same place, and a topic that has moved is at another address.
         if log_ not in self._to_compare or self.settings.read_compacted or log_.cluster != self.settings.cluster:
             return False
         from .lastentry import witness_at  # a reader, which a new dataset does not need
 
         end, witness = self._to_compare[log_]
+        await partition.reach()
         try:
             found = await witness_at(self.settings, partition.consumer.want.topic, end)
         except (FastwireError, TimeoutError) as exc:
-            log.info("the last landed entry was not compared", topic=str(log_), error=str(exc) or "no answer in time")
+            why = str(exc) or "no answer in time"
+            partition.uncompared += 1
+            if isinstance(exc, TimeoutError | LinkLost) and partition.uncompared < MOST_UNCOMPARED:
+                raise FastwireError(f"the last landed entry cannot be compared: {why}") from exc
+            log.warning("the last landed entry was not compared", topic=str(log_), error=why)
             return False
+        partition.uncompared = 0
         if found is None or found == witness:
             del self._to_compare[log_]
             return False
@@ -552,6 +567,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         await asyncio.gather(*(one.leave() for one in self.partitions if one.consumer.phase is not Phase.DETACHED))
 
 
-def _last_entries(coverage: Coverage) -> dict[Log, tuple[Position, int]]:
-    known = ((log_, coverage.end(log_), coverage.witness(log_)) for log_ in coverage.logs())
+def _last_entries(coverage: Coverage, logs: Iterable[Log]) -> dict[Log, tuple[Position, int]]:
+    known = ((log_, coverage.end(log_), coverage.witness(log_)) for log_ in logs)
     return {log_: (end, witness) for log_, end, witness in known if end is not None and witness is not None}

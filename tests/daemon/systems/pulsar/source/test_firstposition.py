@@ -7,6 +7,8 @@ import pytest
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.systems.pulsar.source import lastentry, pulsarsource
 from fastwire_daemon.systems.pulsar.source.coverage import Landed, declared_gap, landed_of, newly_landed
 from fastwire_daemon.systems.reading.stage import Stage
 from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving
@@ -121,6 +123,56 @@ async def test_a_restored_broker_with_other_entries_of_the_same_ledger_ids_stops
                 assert again.rows == 0 and other.backlog("t", "s") == 150
         async with reading(other, coverage=pipe.coverage, subscription_type=kind, incarnation=1) as anew:
             await anew.got(150)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+async def test_a_broker_that_is_restored_under_a_running_daemon_stops_the_log(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulsarsource, "AWAY_S", 0.0)
+    async with serving() as broker:
+        broker.append("t", entries(0, 10))
+        async with reading(broker, subscription_type=kind) as pipe:
+            await pipe.got(100)
+            await pipe.drained()
+            broker.drop_connections()  # the same log goes on
+            broker.append("t", entries(10, 2))
+            await pipe.got(120)
+            await pipe.drained()
+            await broker.stop()
+            other = PulsarDevBroker(PulsarOptions())
+            await other.start(port=broker.port)
+            try:
+                other.create_topic("t")
+                other.append("t", entries(50, 15))
+                await until(lambda: pipe.count("stopped") == 1, "a stop", lambda: pipe.told)
+                assert "the broker has another entry at" in pipe.told[-1][2]
+                assert pipe.rows == 120
+            finally:
+                await other.stop()
+
+
+async def test_a_last_entry_that_cannot_be_read_is_waited_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = 0
+
+    async def silent(*_: object) -> int | None:
+        nonlocal tried
+        tried += 1
+        raise TimeoutError
+
+    async with serving() as broker:
+        broker.append("t", entries(0, 10))
+        async with reading(broker) as pipe:
+            await pipe.got(100)
+            await pipe.drained()
+        broker.append("t", entries(10, 2))
+        monkeypatch.setattr(lastentry, "witness_at", silent)
+        async with reading(broker, coverage=pipe.coverage) as again:
+            await again.got(20)
+        assert tried == pulsarsource.MOST_UNCOMPARED
+        assert "the last landed entry was not compared" in caplog.text
 
 
 async def test_a_last_entry_that_the_broker_has_deleted_proves_nothing() -> None:
