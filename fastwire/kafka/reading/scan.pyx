@@ -177,7 +177,9 @@ cdef class Scanner(ChunkScanner):
                 if whole:
                     size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
                     whole = (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD) <= size <= self.at.records_left
-                if whole and size > self.most_frame and not self.stops_looking(<Slot*>slot):
+                if whole and size > self.most_frame and (<Slot*>slot).compare:
+                    self.stop_looking(<Slot*>slot)
+                elif whole and size > self.most_frame:
                     return self.refuse(Reason.FRAME, f"a batch of {self.frame_too_large(size)}")
                 if not self.at.skip and not whole and self.at.batch_seen:
                     self.at.skip = True         # truncated or damaged: the next response begins with it
@@ -251,14 +253,15 @@ cdef class Scanner(ChunkScanner):
             return self.damaged(slot, p, size, f"CRC-32C is not {fw_u32be(p + 17):#010x}")
         next_offset = head.base_offset + head.offsets
         if slot.compare:
-            slot.compare = False
             # A batch that overlaps the next one has a damaged first offset.
             if not 0 <= next_base < next_offset and self.is_another(slot, &head, p, size):
                 return self.refuse(Reason.MESSAGE, "the record before the position is another one", True)
-            if head.base_offset < next_offset <= slot.offset:
-                if self.at.committed and head.producer_id >= 0:
-                    self.aborts(&head, next_offset, p + BATCH_HEAD, p + size)
-                return GO_ON
+            if next_offset != slot.offset:
+                return self.stop_looking(slot)
+            slot.compare = False
+            if self.at.committed and head.producer_id >= 0:
+                self.aborts(&head, next_offset, p + BATCH_HEAD, p + size)
+            return GO_ON
         status = self.place(slot, p, size, head.base_offset, next_offset, next_base)
         if status != TAKEN:
             return GO_ON if status == LEFT else status
@@ -332,12 +335,13 @@ cdef class Scanner(ChunkScanner):
         finally:
             self.codecs.shrink()
         if slot.compare:
+            columns_rewind(&chunk.columns, &mark)
+            if offsets[1] != slot.offset:
+                return self.stop_looking(slot)
             slot.compare = False
-            if offsets[1] == slot.offset and witness != slot.witness:
-                columns_rewind(&chunk.columns, &mark)
+            if witness != slot.witness:
                 return self.refuse(Reason.MESSAGE, "the record before the position is another one", True)
-            if offsets[1] <= slot.offset:
-                return GO_ON
+            return GO_ON
         stop = self.place(slot, p, size, offsets[0], offsets[1], next_base)
         if stop != TAKEN:
             columns_rewind(&chunk.columns, &mark)
@@ -349,15 +353,11 @@ cdef class Scanner(ChunkScanner):
 
     # --- the record before the position
 
-    cdef bint stops_looking(self, Slot* slot) noexcept:
-        """Request the records from the position on, if the one before it cannot be read here; False if it was not
-        requested.
-        """
-        if not slot.compare:
-            return False
+    cdef int stop_looking(self, Slot* slot) noexcept:
+        """Request the records from the position on: what is here does not end there, or claims another place."""
         slot.compare = False
         self.at.skip = True
-        return True
+        return GO_ON
 
     cdef bint is_another(self, Slot* slot, const BatchHead* head, const uint8_t* p, int64_t size) except -1:
         """Return whether a batch has another record before the position than the one that has landed.
@@ -509,8 +509,8 @@ cdef class Scanner(ChunkScanner):
 
     cdef int damaged(self, Slot* slot, const uint8_t* p, int64_t size, str detail, bint whole=True) except -1:
         """Handle a batch as damaged in all fields, its size included: the next intact batch shows its end."""
-        if self.stops_looking(slot):
-            return GO_ON
+        if slot.compare:
+            return self.stop_looking(slot)
         if slot.ask < 0:
             if slot.confirmed == slot.offset or self.repeats(p, size):
                 return GO_ON                 # it precedes what is read next

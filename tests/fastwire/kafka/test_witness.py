@@ -1,5 +1,6 @@
 """The record before the position says whether a log is still the one that was read (spec: kafka 13)."""
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 
 from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.position import Position
-from tests.fastwire.kafka.test_damage import single, wrapper
-from tests.support.kafka.golden import Reading, fetch_response
+from tests.fastwire.kafka.test_damage import FIRST, LOGS, damaged, single, value, wrapper
+from tests.support.kafka.golden import Reading, StoredLog, fetch_response
 from tests.support.kafka.markers import encode_marker
 
 T = 1_700_000_000_000
@@ -77,16 +78,20 @@ def test_a_position_within_a_batch() -> None:
     assert [(span.end.a, span.witness) for span in first.spans] == [(3, None)]
     witness = witness_of(encode_batch(RECORDS[:3]))
     one = looking_back(witness, encode_batch(RECORDS), MORE, offset=3)
+    assert (one.corrupt, one.rows, one.slots.fetch_offset(0)) == ([], [], 3)  # they are requested from there
+    one.read(fetch_response(encode_batch(RECORDS) + MORE, correlation_id=2))
     assert (one.corrupt, [row["offset"] for row in one.rows]) == ([], [3, 4, 5])
     other = [*RECORDS[:2], replace(RECORDS[2], value=b"another"), *RECORDS[3:]]
     assert [one.replaced for one in looking_back(witness, encode_batch(other), offset=3).corrupt] == [True]
 
 
 def test_a_record_that_a_compaction_has_removed_is_not_compared() -> None:
-    one = looking_back(1, MORE)
-    assert (one.corrupt, [row["offset"] for row in one.rows]) == ([], [5])
-    one = looking_back(1, encode_batch(RECORDS[:3]), MORE)  # they end before it, as a broker's answer may
-    assert (one.corrupt, [row["offset"] for row in one.rows]) == ([], [5])
+    """What comes then is requested from the position on: its first offset may lie, and it may have landed."""
+    for there in (MORE, encode_batch(RECORDS[:3]) + MORE):
+        one = looking_back(1, there)
+        assert (one.corrupt, one.rows, one.slots.fetch_offset(0)) == ([], [], 5)
+        one.read(fetch_response(MORE, correlation_id=2))
+        assert (one.corrupt, [row["offset"] for row in one.rows]) == ([], [5])
 
 
 def test_damage_before_the_position_becomes_no_dead_letter_again() -> None:
@@ -155,3 +160,28 @@ def test_a_marker_at_the_end_of_a_span_leaves_no_witness() -> None:
     reading = Reading()
     reading.read(fetch_response(encode_batch(RECORDS) + marker(5)))
     assert [(span.end.a, span.witness) for span in reading.spans] == [(6, None)]
+
+
+@pytest.mark.parametrize("room", [1, 300, 1 << 20])
+@pytest.mark.parametrize("name", LOGS)
+def test_damage_beside_the_position_loses_nothing_of_what_follows(name: str, room: int) -> None:
+    """A start at the end of each batch: what lies behind it lands, whatever has happened to the one before."""
+    log, dice = LOGS[name], random.Random(f"{name} {room}")
+    for which, (_, end, body) in enumerate(log[:-1]):
+        first = Reading()
+        StoredLog(log[: which + 1]).read(first, room)
+        witness = first.spans[-1].witness
+        assert (first.spans[-1].end.a, witness is not None) == (end, True)
+        behind = [(offset, value(offset)) for base, last, _ in log[which + 1 :] for offset in range(base, last)]
+        for at in (None, *dice.sample(range(len(body)), min(len(body), 40))):
+            stored = StoredLog(log) if at is None else damaged(log, which, at, 1 << dice.randrange(8))
+            one = Reading()
+            one.slots.attach(0, first.slots.position(0), 1, witness)
+            stored.read(one, room)
+            where = f"byte {at} of batch {which}"
+            if at is not None and any(found.replaced for found in one.corrupt):
+                assert at in FIRST, where  # nothing but a checksum tells damage from another record
+                assert one.rows == [], where
+                continue
+            assert [(row["offset"], row["value"]) for row in one.rows] == behind, where
+            assert (one.corrupt, one.dead_letters) == ([], []), where
