@@ -42,8 +42,7 @@ LOOK_S = 0.25
 WORKERS = 8
 SLOW_S = 2.0  # a call of a sink takes longer: while its chunks wait, its partitions are paused
 REST_S = 5.0  # between two looks for sinks that have nothing to do
-MOST_IDLE = 64  # sinks that stay open without work: those of few datasets are opened once
-MOST_OPEN = 512  # sinks with open files
+MOST_OPEN = 512  # sinks: beyond that those without work are closed, until they have some
 QUEUE_SHARE = 8  # of the memory budget: chunks that wait for sinks
 DEAL_SHARE = 32  # of it: chunks that are gathered to be dealt
 HOLD_SHARE = 3  # of it: rows in sinks, above which the largest rolls end early
@@ -587,7 +586,7 @@ class FanOut:
                 self._landings.end_largest(self._held // 3)
             if now - self._rested_at >= REST_S:
                 self._rested_at = now
-                self._landings.rest(now, MOST_IDLE, MOST_OPEN)
+                self._landings.rest(now, MOST_OPEN)
             if not self._draining:
                 for landing in self._landings.due(now):
                     self._start(landing)

@@ -64,19 +64,19 @@ class Landings(dict[str, Landing]):
             nbytes -= landing.counted[1]
             landing.pipeline.commit_soon("memory")
 
-    def rest(self, now: float, most_idle: int, most_open: int) -> None:
-        """Close sinks that have had nothing to do for longest, while more than ``most_idle`` are open.
+    def rest(self, now: float, most_open: int) -> None:
+        """While more than ``most_open`` sinks are open, close those that have had nothing to do for longest.
 
-        End the oldest rolls early if more than ``most_open`` have something to do.
+        End the oldest rolls early if more than so many have something to do.
         """
         there = [landing for landing in self.running() if landing.pipeline.is_open]
         idle = [landing for landing in there if landing.pipeline.is_idle]
         for landing in idle:
             landing.pipeline.quiet = True
-        if len(there) <= most_idle:
+        if len(there) <= most_open:
             return
         idle.sort(key=lambda each: each.figures.last_commit_at or NEVER)
-        for landing in idle[: len(there) - most_idle]:
+        for landing in idle[: len(there) - most_open]:
             landing.pipeline.rest()
         busy = list(set(there).difference(idle))
         busy.sort(key=lambda each: now if each.pipeline.began_at is None else each.pipeline.began_at)

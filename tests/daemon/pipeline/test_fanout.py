@@ -334,7 +334,7 @@ async def test_a_sink_without_work_is_closed_and_opened_again(
     kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REST_S", 0.0)
-    monkeypatch.setattr(module, "MOST_IDLE", 0)
+    monkeypatch.setattr(module, "MOST_OPEN", 0)
     sinks = guarded(kafka)
     filled(kafka)
     async with kafka.running(kafka.config(*TOPICS)) as fanout:
@@ -351,7 +351,7 @@ async def test_a_sink_without_work_is_closed_and_opened_again(
 
 async def test_few_sinks_stay_open_without_work(kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REST_S", 0.0)
-    monkeypatch.setattr(module, "MOST_IDLE", 2)
+    monkeypatch.setattr(module, "MOST_OPEN", 2)
     sinks = guarded(kafka)
     filled(kafka)
     async with kafka.running(kafka.config(*TOPICS)) as fanout:
@@ -372,7 +372,7 @@ async def test_a_resting_dataset_that_cannot_be_opened_is_degraded_and_fills_no_
     scene: FanOutScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REST_S", 0.0)
-    monkeypatch.setattr(module, "MOST_IDLE", 0)
+    monkeypatch.setattr(module, "MOST_OPEN", 0)
     monkeypatch.setattr(sinkfailures, "MOST_S", 0.5)
     sinks = guarded(scene)
     filled(scene)
