@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fastwire.position import Log
 
+from ..runtime.budget import Budget
 from ..runtime.errors import LogRefusedError
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 from ..systems.source import LogStopped, Source
 
-__all__ = ["Impairments", "unreachable"]
+__all__ = ["Impairments", "starved", "unreachable"]
 
 TELL_AGAIN_S = 600.0
 UNREADABLE_S = 30.0  # leaders move often: a partition that cannot be read for a shorter time is no impairment
@@ -24,6 +25,15 @@ def unreachable(source: Source | None) -> Iterator[str]:
     """Yield the sentence that no broker of a running ``source`` is reachable, if so."""
     if source is not None and source.unreachable_since is not None:
         yield f"no broker is reachable: {source.unreachable_because or 'none has answered yet'}"
+
+
+def starved(budget: Budget) -> Iterator[str]:
+    """Yield the sentence that memory which does not come back keeps everything from being read, if so."""
+    if budget.held_s >= UNREADABLE_S:
+        yield (
+            f"nothing has been read for {budget.held_s:,.0f} s: {budget.used:,} of {budget.limit:,} bytes of the "
+            "memory budget are in use and do not come back (a sink that waits, or a plug-in that keeps records?)"
+        )
 
 
 class Impairments:

@@ -26,7 +26,7 @@ from ..systems.source import Assignment, LogStopped, Source, SourceEvents, Sourc
 from .failure import PipelineFailed, drained_without_commit, failure_of
 from .figures import PipelineFigures
 from .firstposition import refuse_lost_dataset, tell_first_positions
-from .impairments import Impairments
+from .impairments import Impairments, starved
 from .roll import Roll, RollPolicy
 from .sinkfailures import SinkFailures
 from .stages import stage_figures
@@ -214,7 +214,7 @@ class Pipeline:
     def impairments(self) -> list[str]:
         """Sentences about what does not land, although the pipeline has neither failed nor ended."""
         source = None if self.state in ("failed", "ended") else self._made_source
-        return list(self.parts.sentences(source, self.waits_for, self._sink.unpublished))
+        return [*self.parts.sentences(source, self.waits_for, self._sink.unpublished), *starved(self._budget)]
 
     @property
     def health(self) -> Health:

@@ -6,6 +6,7 @@ without a callback. So the budget polls the counters: on a timer, and whenever a
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
@@ -75,7 +76,13 @@ class Budget:
         self._watchers: list[tuple[Callable[[Level], None], contextvars.Context]] = []
         self._on_tick: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._held_since: float | None = None  # no chunk has arrived, and no more are asked for
         self.level = Level.FREE
+
+    @property
+    def held_s(self) -> float:
+        """Seconds for which memory in use has kept all sources from reading; 0.0 while records arrive."""
+        return 0.0 if self._held_since is None else time.monotonic() - self._held_since
 
     @property
     def limit(self) -> int:
@@ -104,6 +111,7 @@ class Budget:
         """
         if nbytes > min(LARGE_CHUNK, self._pool.limit // LARGE_SHARE):
             self._room = max(self._room, min(ROOM_COPIES * nbytes, self._pool.limit // ROOM_SHARE))
+        self._held_since = None
         self.check()
 
     def watch(self, watcher: Callable[[Level], None]) -> None:
@@ -129,6 +137,10 @@ class Budget:
         Call it when a sink has returned from ``write`` or ``commit``: only then is memory released.
         """
         level = self._look()
+        if level is Level.FREE:
+            self._held_since = None
+        elif self._held_since is None:
+            self._held_since = time.monotonic()
         if level is not self.level:
             self.level = level
             for watcher, context in tuple(self._watchers):

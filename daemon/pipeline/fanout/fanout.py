@@ -26,7 +26,7 @@ from ...systems.source import Assignment, LogStopped, ShareableSource, Source, S
 from ..failure import PipelineFailed, failure_of
 from ..figures import PipelineFigures
 from ..freshness import Freshness
-from ..impairments import unreachable
+from ..impairments import starved, unreachable
 from ..roll import RollPolicy
 from ..stages import stage_figures
 from ..until_end import watch_bounds, watch_end
@@ -224,7 +224,7 @@ class FanOut:
     def impairments(self) -> list[str]:
         """Sentences about what does not land, although the pipeline runs."""
         source = None if self.state in ("failed", "ended") else self._made_source
-        return [*unreachable(source), *self._landings.impairments()]
+        return [*unreachable(source), *self._landings.impairments(), *starved(self._budget)]
 
     @property
     def parts(self) -> Landings:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fastwire_daemon.pipeline.impairments import Impairments
+from fastwire_daemon.runtime.budget import Budget
 from fastwire_daemon.runtime.health import Health
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.source import LogStopped
@@ -51,6 +52,15 @@ async def test_a_topic_that_was_made_again_is_told_and_is_no_trouble(bed: Bed) -
     assert (status["health"], status["degraded"], status["stopped_partitions"]) == ("healthy", [], {})
     assert status["recreated_partitions"] == {f"{OTHER.topic} 1": "the topic was deleted and made again"}
     assert bed.pipeline.parts.stopped == {}
+
+
+async def test_memory_that_does_not_come_back_is_told(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Budget, "held_s", 29.0)
+    assert bed.pipeline.impairments == []
+    monkeypatch.setattr(Budget, "held_s", 30.0)
+    assert bed.pipeline.health is Health.DEGRADED
+    (said,) = bed.pipeline.impairments
+    assert said.startswith("nothing has been read for 30 s: ") and "bytes of the memory budget are in use" in said
 
 
 async def test_a_sink_that_waits_and_a_table_that_takes_nothing_are_told(

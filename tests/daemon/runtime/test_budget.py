@@ -12,6 +12,24 @@ from fastwire_daemon.runtime.budget import Budget, Level, permit_window
 from fastwire_daemon.runtime.logs import of_pipeline
 
 
+def test_memory_that_keeps_everything_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("fastwire_daemon.runtime.budget.time.monotonic", lambda: now)
+    pool = Pool()
+    budget = Budget(pool)
+    pool.used = 1001
+    assert (budget.check(), budget.held_s) == (Level.STOP, 0.0)
+    now = 130.0
+    pool.used = 900
+    assert (budget.check(), budget.held_s) == (Level.HOLD, 30.0)
+    budget.arrived(10)  # what was under way
+    assert budget.held_s == 0.0
+    now = 140.0
+    assert budget.held_s == 10.0
+    pool.used = 0
+    assert (budget.check(), budget.held_s) == (Level.FREE, 0.0)
+
+
 class Pool:
     limit = 1000
     used = 0

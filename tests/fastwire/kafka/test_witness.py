@@ -86,7 +86,7 @@ def test_a_position_within_a_batch() -> None:
 
 
 def test_a_record_that_a_compaction_has_removed_is_not_compared() -> None:
-    """What comes then is requested from the position on: its first offset may lie, and it may have landed."""
+    """The batches that come are requested again from the position on: a first offset may lie."""
     for there in (MORE, encode_batch(RECORDS[:3]) + MORE):
         one = looking_back(1, there)
         assert (one.corrupt, one.rows, one.slots.fetch_offset(0)) == ([], [], 5)

@@ -41,7 +41,7 @@ __all__ = ["PulsarSource"]
 SETUPS_AT_ONCE = 64  # concurrent lookups and subscribes; more would only wait for each other
 # An offer is a commit and a look at all logs that are read: while more logs connect, fewer than those wait this long.
 OFFER_S = 1.0
-AWAY_S = 10.0  # without a connection, within which nobody restores a broker
+AWAY_S = 10.0  # without a connection: to restore a broker takes longer
 MOST_UNCOMPARED = 3  # attempts to read the last landed entry, before the log is read without
 
 log = get_logger("source")

@@ -266,7 +266,7 @@ async def test_seek_in_one_partition_leaves_the_position_of_the_other(broker: An
 
 @pytest.mark.parametrize("broker", ["kafka", "tubemq"], indirect=True)
 async def test_a_paused_partition_is_not_asked_until_it_resumes(broker: Any) -> None:
-    """What a request has asked for before may come; what is written behind the answer to it does not."""
+    """Records that a request has asked for before may come; what is written behind the answer to it does not."""
     async with connect(broker.url).subscribe("orders", "billing") as consumer:
         first = await taken(consumer, 200)
         await first[-1].ack_to()
