@@ -145,8 +145,8 @@ test: lint $(PROTOC) $(DELTA) $(SPARK)
 
 # The fuzzers run in the build with the sanitizers, beside the tests that wait; what they find is written to the corpus
 # here. One run, so that one summary at its end says what was done. FASTWIRE_FUZZ_SECONDS (a fuzzer) and
-# FASTWIRE_CAMPAIGN_CYCLES (a kind of subscription) make it shorter, or longer. PART=2/4 runs a quarter of it;
-# `python -m tests.support.soaked` adds the parts up.
+# FASTWIRE_CAMPAIGN_CYCLES (a kind of subscription) and FASTWIRE_KILLS (a campaign of kills) make it shorter, or longer.
+# PART=2/4 runs a quarter of it; `python -m tests.support.soaked` adds the parts up.
 soak: $(BUILT) $(SPARK) asan-build
 	FASTWIRE_SOAK_PART='$(PART)' FASTWIRE_FUZZ_UNDER="$(IN_ASAN)" FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(PYTEST) -m soak
 

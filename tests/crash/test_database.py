@@ -14,6 +14,7 @@ from fastwire_daemon.sinks.postgresql.session import Server
 from tests.crash.scene import Scene
 from tests.crash.system import seldom
 from tests.databases.postgresql import Postgres, query
+from tests.support.kills import KILLS
 from tests.support.sequence_audit import DIGITS
 
 pytestmark = [pytest.mark.crash, pytest.mark.database]
@@ -124,6 +125,6 @@ def test_two_hundred_kills(
     record_property: Callable[[str, object], None],
 ) -> None:
     scene = table_scene(kind=kind, partitions=3)
-    done = campaign(scene, postgres, database, 200, random.Random(kind))
+    done = campaign(scene, postgres, database, KILLS, random.Random(kind))
     told = ", ".join(f"{times} of {what}" for what, times in done.items())
     record_property("done", f"{kind} into PostgreSQL: {told} killed, {scene.feed.count:,} records each once")

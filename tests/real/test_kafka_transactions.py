@@ -3,8 +3,8 @@
 import random
 import subprocess
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.brokers.kafka import KafkaBroker
 from tests.daemon.cli.program import PROGRAM
+from tests.support.kills import KILLS
 
 pytestmark = pytest.mark.broker
 
@@ -65,15 +66,17 @@ def read(servers: str, topic: str) -> dict[int, list[tuple[bytes, bytes]]]:
     return found
 
 
-def check(found: dict[int, list[tuple[bytes, bytes]]], sent: int) -> None:
-    """Each record is there once, and those of a key are in their order."""
-    values = [value for part in found.values() for _, value in part]
-    assert (len(values), len(set(values))) == (sent, sent)
-    for part in found.values():
-        of_key: dict[bytes, int] = {}
-        for key, value in part:
-            assert of_key.get(key, -1) < int(value)
-            of_key[key] = int(value)
+def check(written: dict[int, list[tuple[bytes, bytes]]], found: dict[int, list[tuple[bytes, bytes]]]) -> None:
+    """Each written record is there once, and those of a partition of the source are in their order."""
+    origin = {value: number for number, part in written.items() for _, value in part}
+    copies = Counter(value for part in found.values() for _, value in part)
+    assert {value: times for value, times in copies.items() if times != 1} == {}
+    assert copies.keys() == origin.keys()
+    for number, part in found.items():
+        last: dict[int, int] = {}
+        for _, value in part:
+            assert last.get(origin[value], -1) < int(value), f"an order of partition {number}"
+            last[origin[value]] = int(value)
 
 
 class Feed:
@@ -128,17 +131,52 @@ def settled(servers: str, topic: str, count: int) -> None:
         time.sleep(1)
 
 
+Accident = Callable[[int], str]
+
+
+def campaign(servers: str, config: Path, source: str, target: str, accidents: Sequence[Accident], kills: int) -> str:
+    """Kill two daemons in turn with what the accidents kill while they copy; return what happened, for people."""
+    feed, drawn, happened = Feed(servers, source), random.Random(kills), Counter[str]()
+    with daemons(config, 2) as again:
+        for turn in range(kills):
+            feed.more(500)
+            time.sleep(drawn.uniform(0.5, 6))  # the kill may come at any time
+            if turn % 2 or not accidents:
+                again(drawn.randrange(2))
+                happened["daemon"] += 1
+            else:
+                happened[accidents[turn // 2 % len(accidents)](turn)] += 1
+        settled(servers, target, feed.sent)
+    check(read(servers, source), read(servers, target))
+    told = ", ".join(f"{times} of {what}" for what, times in happened.items())
+    return f"{told} killed, {feed.sent:,} records each once and in order"
+
+
+def copied(broker: KafkaBroker, fresh_name: Callable[[str], str], folder: Path, kills: int, *, restarts: bool) -> str:
+    """Conduct a campaign at one broker."""
+    source, target = fresh_name("source"), fresh_name("target")
+    broker.create_topic(source, 4)
+    broker.create_topic(target, 3)
+
+    def restart(_turn: int) -> str:
+        broker.restart(at_once=True)
+        return "broker"
+
+    config = configured(folder, broker.url, source, target)
+    return campaign(broker.servers, config, source, target, [restart] if restarts else [], kills)
+
+
 def test_killed_daemons_copy_each_record_once(
     plain_kafka: KafkaBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    source, target, drawn = fresh_name("source"), fresh_name("target"), random.Random(1)
-    plain_kafka.create_topic(source, 4)
-    plain_kafka.create_topic(target, 3)
-    feed = Feed(plain_kafka.servers, source)
-    with daemons(configured(tmp_path, plain_kafka.url, source, target), 2) as again:
-        for _ in range(12):
-            feed.more(1_000)
-            time.sleep(drawn.uniform(0.5, 4))  # the kill may come at any time
-            again(drawn.randrange(2))
-        settled(plain_kafka.servers, target, feed.sent)
-    check(read(plain_kafka.servers, target), feed.sent)
+    copied(plain_kafka, fresh_name, tmp_path, 12, restarts=False)
+
+
+@pytest.mark.soak
+def test_two_hundred_kills(
+    plain_kafka: KafkaBroker,
+    fresh_name: Callable[[str], str],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    record_property("done", f"Kafka, exactly once: {copied(plain_kafka, fresh_name, tmp_path, KILLS, restarts=True)}")

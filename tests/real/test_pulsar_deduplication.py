@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.brokers.pulsar import PulsarBroker
 from tests.real.matrix import quiet_client
 from tests.real.test_kafka_transactions import daemons
 from tests.real.test_producing import write
+from tests.support.kills import KILLS
 
 pytestmark = pytest.mark.broker
 
@@ -55,17 +57,16 @@ def all_of(url: str, topic: str, partitions: int) -> list[list[tuple[str, int]]]
     return [read(url, f"persistent://public/default/{topic}-partition-{n}") for n in range(partitions)]
 
 
-def test_killed_daemons_copy_each_record_once(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    source, target, drawn = fresh_name("source"), fresh_name("target"), random.Random(1)
-    url, admin = plain_pulsar.service_url, plain_pulsar.admin
+def campaign(broker: PulsarBroker, fresh_name: Callable[[str], str], folder: Path, kills: int) -> str:
+    """Kill two daemons while they copy, unload topics and restart the broker; return what happened, for people."""
+    source, target, drawn = fresh_name("source"), fresh_name("target"), random.Random(kills)
+    url, admin = broker.service_url, broker.admin
     admin.create_topic(source, 4)
     admin.create_topic(target, 3)
     admin.call("POST", f"/admin/v2/persistent/public/default/{target}/deduplicationEnabled", True)
-    config = tmp_path / "config.toml"
-    config.write_text(CONFIG.format(url=url, source=source, target=target, path=tmp_path / "memory"))
-    sent = 0
+    config = folder / "config.toml"
+    config.write_text(CONFIG.format(url=url, source=source, target=target, path=folder / "memory"))
+    sent, happened = 0, Counter[str]()
 
     async def more(producer: TopicProducer) -> None:
         for number in range(sent, sent + 1_000):
@@ -73,22 +74,46 @@ def test_killed_daemons_copy_each_record_once(
             await producer.put(Record(value=b"%08d" % number + bytes(padding), key=f"k{number % 50}"))
 
     with daemons(config, 2) as again:
-        for turn in range(12):
+        for turn in range(1, kills + 1):
             write(url, source, more, chunking=True)
             sent += 1_000
             time.sleep(drawn.uniform(0.5, 4))  # the kill may come at any time
             again(drawn.randrange(2))
-            if turn == 6:
-                admin.call("PUT", f"/admin/v2/persistent/public/default/{target}/unload")
+            happened["daemon"] += 1
+            if turn % 12 == 6:
+                admin.unload(target)
+                happened["unload"] += 1
+            elif turn % 20 == 0:
+                broker.restart(at_once=turn % 40 == 0)
+                happened["broker"] += 1
         give_up_at = time.monotonic() + 180
         while (found := sum(map(len, all_of(url, target, 3)))) < sent:
             assert time.monotonic() < give_up_at, f"{found} of {sent} records"
             time.sleep(1)
     parts = all_of(url, target, 3)
-    numbers = [number for part in parts for _, number in part]
-    assert (len(numbers), len(set(numbers))) == (sent, sent)
+    origin = {number: place for place, part in enumerate(all_of(url, source, 4)) for _, number in part}
+    copies = Counter(number for part in parts for _, number in part)
+    assert {number: times for number, times in copies.items() if times != 1} == {}
+    assert copies.keys() == origin.keys()
     for part in parts:
-        of_key: dict[str, int] = {}
-        for key, number in part:
-            assert of_key.get(key, -1) < number
-            of_key[key] = number
+        last: dict[int, int] = {}
+        for _, number in part:
+            assert last.get(origin[number], -1) < number
+            last[origin[number]] = number
+    return f"{', '.join(f'{times} of {what}' for what, times in happened.items())}, {sent:,} records each once"
+
+
+def test_killed_daemons_copy_each_record_once(
+    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    campaign(plain_pulsar, fresh_name, tmp_path, 12)
+
+
+@pytest.mark.soak
+def test_two_hundred_kills(
+    plain_pulsar: PulsarBroker,
+    fresh_name: Callable[[str], str],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    record_property("done", f"Pulsar, deduplication: {campaign(plain_pulsar, fresh_name, tmp_path, KILLS)}")
