@@ -89,6 +89,10 @@ class Positions(ABC):
         """Return whether ``one`` is known to lie before ``other`` in their log."""
         return self.order(one) < self.order(other)
 
+    def passed(self, cursor: Position, end: Position) -> bool:
+        """Return whether the ``cursor`` of a group at its brokers is known to lie behind ``end``."""
+        return self.order(cursor) > self.order(end)
+
     scattered = False
     """One reader lands the entries of a log in any order, so that a hole means entries that are still to come."""
 

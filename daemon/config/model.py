@@ -6,6 +6,8 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr
 from pydantic.json_schema import SkipJsonSchema
 
+from fastwire.systems import grammar_named
+
 from .address import HttpAddress
 from .catalog import CatalogConfig
 from .database import DatabaseUrl
@@ -106,9 +108,10 @@ class SinkConfig(Table):
     keys of a connection, as in source."""
     key_hash: Literal["java", "murmur3"] = "java"
     """Pulsar: hash of keys to partitions of the topic; use that of the topic's other producers."""
-    delivery: Literal["at-least-once", "exactly-once"] = "at-least-once"
+    delivery: Literal["at-least-once", "exactly-once"] | None = None
     """Topics: exactly-once commits records and positions in one transaction of the topic's brokers (Kafka), or gives
-    records numbers by which the brokers drop what they have stored (Pulsar, with path and deduplication)."""
+    records numbers by which the brokers drop what they have stored (Pulsar, with path and deduplication). Default:
+    exactly-once into Kafka without path if its brokers allow it, with a roll.age of 1s; else at-least-once."""
     positions: Text = "fastwire-positions"
     """Topics, exactly-once: the compacted topic in the same cluster that keeps the positions; made if it is missing."""
     dead_letters: Text | None = None
@@ -189,6 +192,16 @@ class PipelineConfig(Table):
     def makes_columns(self) -> bool:
         """True if rows have other columns than the records: values are decoded, or a query makes them."""
         return self.decode is not None or self.transform is not None
+
+    @property
+    def at_least_once_because(self) -> str:
+        """Of a topic without ``delivery``: the reason why it is at least once; "" if its brokers decide."""
+        grammar = grammar_named(self.sink.type)
+        if grammar.exactly_once != "transactions":
+            return f"topics of {grammar.title} are exactly once only if sink.delivery says so"
+        if self.sink.path is not None:
+            return "the positions are at sink.path"
+        return "consumers share the partitions of the source" if self.source.shared else ""
 
 
 class Landing(Table):

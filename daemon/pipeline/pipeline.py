@@ -7,7 +7,7 @@ source acknowledge. The sink's blocking calls run on one thread of the pipeline;
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.coverage import Coverage
@@ -22,6 +22,7 @@ from ..runtime.tasks import wait_for_set
 from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..sinks.workers import Workers
+from ..systems.base import LimitedSource
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 from .failure import PipelineFailed, drained_without_commit, failure_of
 from .figures import PipelineFigures
@@ -263,6 +264,8 @@ class Pipeline:
         try:
             await self._open()
             self._made_source = self._make_source(self, self._cluster)
+            if getattr(self._sink.sink, "follows_group", False):
+                cast(LimitedSource, self._made_source).follows_group = True
             self.parts.logs = self._source.logs
             self.parts.own = getattr(self._source, "indexes", None)
             self._budget.watch(self._source.on_budget)
@@ -442,7 +445,7 @@ class Pipeline:
         if claim is not None:
             if not self._roll.empty:
                 await self._commit("assigned")
-            await self._sink.run(claim, [each.log for each in assignments])
+            await self._sink.run(claim, {each.log: each.cursor if each.progress else None for each in assignments})
         await self._refresh()
         sink = self._sink.logged
         if sink is not None:
@@ -479,7 +482,7 @@ class Pipeline:
                 await self._sink_failures.wait(self._sink_failures.unopened(exc), exc)
 
     async def _open_once(self) -> None:
-        self.coverage = await self._sink.run(self._sink.sink.open)
+        self.coverage = await self._sink.open()
         self._sink_open = True
         sink = self._sink.logged
         if sink is not None:

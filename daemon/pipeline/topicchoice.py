@@ -9,23 +9,30 @@ from fastwire.systems import grammar_named, row_of
 from ..config import ConfigError, PipelineConfig, Problem
 from ..dataset.place import bucket_of
 from ..dataset.writer import DatasetWriter
+from ..runtime.logs import get_logger
 from ..sinks.registry import dataset_options
 from ..systems.ledger import LedgerOptions
 from ..systems.registry import system_named
 from ..systems.writer import WriteOptions
+from .topicdefault import DefaultTopicSink
 from .topicledger import LedgerTopicSink
 from .topicoutlet import TopicOutlet
 from .topicrows import needed_columns
 from .topicsequence import SequencedTopicSink
 from .topicsink import MakeMemory, RememberingTopicSink, TopicSink
 
-__all__ = ["ledger_options", "topic_sink"]
+__all__ = ["PipelineTopicSink", "ledger_options", "topic_sink"]
 
 BATCH_RECORDS = 1000
 LEAST_TRANSACTION_S, MOST_TRANSACTION_S = 60.0, 900.0  # brokers allow no more by default
 
 
-def topic_sink(config: PipelineConfig) -> TopicSink:
+PipelineTopicSink = TopicSink | DefaultTopicSink
+
+_log = get_logger("sink")
+
+
+def topic_sink(config: PipelineConfig) -> PipelineTopicSink:
     """Return the sink of a pipeline that writes to a topic; it is not opened yet. Raises ConfigError."""
     sink = config.sink
     assert sink.connection is not None, "the configuration was checked"
@@ -45,28 +52,19 @@ def topic_sink(config: PipelineConfig) -> TopicSink:
     what = f"{sink.topic} at {sink.connection.url}"
     ordering_keys = "orderingKey" in row_of(system).names
     needed = needed_columns(config.source.system, row_of(config.source.system).names)
+    outlet = TopicOutlet(make_writer, what)
+    if sink.delivery is None and not config.at_least_once_because:
+        ledger = _in_transactions(config, options, what, needed, ordering_keys=ordering_keys)
+        return DefaultTopicSink(ledger, TopicSink(outlet, ordering_keys=ordering_keys))
     if sink.delivery == "exactly-once":
         if config.source.shared:
             why = "needs a source whose partitions have one reader each, which a shared subscription has not"
             raise ConfigError([Problem("", "sink.delivery", why)])
         if grammar_named(system).exactly_once == "deduplication":
             return _sequenced(config, options, what, needed, ordering_keys=ordering_keys)
-        name, ledger = pipeline_name(config), ledger_options(config)
-        open_ledger = partial(system_named(system).open_ledger, sink.connection, sink.topic, options, ledger)
-        try:
-            open_ledger()
-        except ValueError as exc:
-            raise ConfigError([Problem("", "sink.delivery", str(exc))]) from None
-        return LedgerTopicSink(
-            open_ledger,
-            what,
-            name,
-            dataset_options(config),
-            needed,
-            ordering_keys=ordering_keys,
-            keeps=sink.dead_letters is not None and sink.on_error == "dead_letter",
-        )
-    outlet = TopicOutlet(make_writer, what)
+        return _in_transactions(config, options, what, needed, ordering_keys=ordering_keys)
+    if sink.delivery is None:
+        _log.info("delivery is at least once", because=config.at_least_once_because)
     if sink.path is None:
         return TopicSink(outlet, ordering_keys=ordering_keys)
     return RememberingTopicSink(
@@ -86,6 +84,31 @@ def ledger_options(config: PipelineConfig) -> LedgerOptions:
         topic=sink.positions,
         timeout_s=transaction_s(sink.roll.age),
         dead_letters=sink.dead_letters or "",
+    )
+
+
+def _in_transactions(
+    config: PipelineConfig, options: WriteOptions, what: str, needed: frozenset[str], *, ordering_keys: bool
+) -> LedgerTopicSink:
+    sink = config.sink
+    assert sink.connection is not None, "the configuration was checked"
+    assert sink.topic is not None
+    open_ledger = partial(
+        system_named(sink.connection.system).open_ledger, sink.connection, sink.topic, options, ledger_options(config)
+    )
+    try:
+        open_ledger()
+    except ValueError as exc:
+        raise ConfigError([Problem("", "sink.delivery", str(exc))]) from None
+    return LedgerTopicSink(
+        open_ledger,
+        what,
+        pipeline_name(config),
+        dataset_options(config),
+        needed,
+        ordering_keys=ordering_keys,
+        keeps=sink.dead_letters is not None and sink.on_error == "dead_letter",
+        follows_group=sink.delivery is None,
     )
 
 

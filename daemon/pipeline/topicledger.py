@@ -23,13 +23,14 @@ import orjson
 from fastwire.columns.chunk import DeadLetter
 from fastwire.coverage import Coverage, OverlapError
 from fastwire.errors import FastwireError
-from fastwire.position import Log, Position, Span
+from fastwire.position import Gap, Log, Position, Span, format_position, positions_of
 from fastwire.producer import TransactionLost
 
 from ..dataset.commitlog.checkpoint import Checkpoint
 from ..dataset.deadletters.sums import DeadLetterSums
 from ..dataset.description import DatasetOptions, Description
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError, SinkFailedError, Superseded
+from ..runtime.logs import get_logger
 from ..sinks.base import Decoded
 from ..systems.ledger import LedgerWriter
 from ..systems.writer import Writer
@@ -40,6 +41,8 @@ from .topicsink import MOST_HELD_BYTES, TopicSink
 __all__ = ["LedgerTopicSink", "Positions"]
 
 FORMAT = 1
+
+_log = get_logger("sink")
 
 
 class Positions:
@@ -107,6 +110,8 @@ class LedgerTopicSink(TopicSink):
 
     Dead letters are part of the transaction if the writer has a topic for them; otherwise they stop their logs. Without
     ``keeps`` a record that the topic never takes stops its log. ``options`` describe the source, as for a dataset.
+    A sink that ``follows_group`` goes on where the source's group stands if that is behind the positions: daemons that
+    are at least once have written what lies between.
     """
 
     exactly_once = True
@@ -127,8 +132,10 @@ class LedgerTopicSink(TopicSink):
         *,
         ordering_keys: bool = False,
         keeps: bool = False,
+        follows_group: bool = False,
     ) -> None:
         super().__init__(TopicOutlet(make_writer, what), ordering_keys=ordering_keys)
+        self.follows_group = follows_group
         self.needed_columns = needed_columns
         self._keeps = keeps
         self._letters: list[DeadLetter] = []  # given to the writer, and not known to be stored
@@ -181,13 +188,21 @@ class LedgerTopicSink(TopicSink):
             )
         self._describe(cluster_id=known or cluster_id)
 
-    def claim(self, logs: Sequence[Log]) -> Coverage:
-        """Become the owner of ``logs``; return the Coverage. The roll must be empty. Raises Superseded."""
-        wanted = [log for log in logs if log not in self._owned]
+    def claim(self, cursors: Mapping[Log, Position | None]) -> Coverage:
+        """Become the owner of these logs; return the Coverage. The roll must be empty. Raises Superseded."""
+        wanted = [log for log in cursors if log not in self._owned]
         if wanted:
             self._calling(partial(self._claim, wanted))
             self._owned.update(wanted)
+        if self.follows_group:
+            self._follow(cursors)
         return self._positions.coverage.copy()
+
+    def prove(self, coverage: Coverage) -> Coverage:
+        """Commit the description, which shows that this client may; return ``coverage``. Raises as ``commit``."""
+        key, value = self._positions.described()
+        self._calling(lambda: self._ledger.commit({key: value}))
+        return coverage
 
     def create_dataset(self) -> None:
         """Do nothing: the topic of the positions is made when the writer is opened."""
@@ -209,6 +224,28 @@ class LedgerTopicSink(TopicSink):
         return self._land(self._spans.take())
 
     # --- inside
+
+    def _follow(self, cursors: Mapping[Log, Position | None]) -> None:
+        coverage, raised = self._positions.coverage, []
+        for log, cursor in cursors.items():
+            end, positions = coverage.end(log), positions_of(log.system)
+            if cursor is None or end is None or not positions.passed(cursor, end):
+                continue
+            raised.append(log)
+            if not positions.ordered:  # it may be the same place
+                coverage.add(Span(log, end, end, 0, Gap(cursor, "the group of the source stands here")))
+                continue
+            _log.warning(
+                "the group of the source stands behind the positions: a daemon that is at least once has written what "
+                "lies between, or the group was moved. Writing goes on where the group stands",
+                topic=self._outlet.what,
+                partition=str(log),
+                positions=format_position(log.system, end),
+                group=format_position(log.system, cursor),
+            )
+            coverage.raise_floor(log, cursor)
+        if raised:
+            self._calling(lambda: self._ledger.commit(self._positions.landed(coverage, raised)))
 
     def _keep(self, letters: Sequence[DeadLetter]) -> None:
         if letters and self._ledger.dead_letters is None:

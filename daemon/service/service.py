@@ -290,7 +290,7 @@ class Service:
             log.warning(why, pipeline=name)
         metrics = self._metrics.pipeline(name)
         columns: frozenset[str] | None = getattr(
-            sink if config.sink.by_topic else logged(cast(Sink, sink)), "needed_columns", None
+            sink if config.sink.is_topic or config.sink.by_topic else logged(cast(Sink, sink)), "needed_columns", None
         )
         source = source_factory(config.source, self._pool, metrics, columns=columns, max_records=self._max_records)
         make: Callable[..., Any] = Pipeline

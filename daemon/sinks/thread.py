@@ -9,6 +9,7 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk
+from fastwire.coverage import Coverage
 
 from ..dataset.deadletters.sums import DeadLetterSums
 from ..runtime.outside import TOLD_AFTER_S, waiting
@@ -47,6 +48,14 @@ class SinkThread:
         self._ident: int | None = None  # the number of the thread that has begun the last call
         # A standard library executor does the same, but costs as much as the decoding of a thousand records.
         self._calls: Calls = OwnThread(f"sink-{name}") if workers is None else workers.calls()
+
+    async def open(self) -> Coverage:
+        """Open the sink; one that has ``chosen`` another one thereby is replaced by that for good."""
+        coverage = await self.run(self.sink.open)
+        chosen: Sink | None = getattr(self.sink, "chosen", None)
+        if chosen is not None:
+            self.sink, self.logged = chosen, logged(chosen)
+        return coverage
 
     async def write(self, chunk: Chunk) -> None:
         """Write ``chunk`` to the sink: on its thread, or at once on this thread if the sink is quick."""

@@ -169,7 +169,7 @@ class System(ABC):
     ) -> AbstractAsyncContextManager[LedgerWriter]:
         """Return what opens ``topic`` for writing in transactions; leaving its block aborts the open one.
 
-        Raises as ``open_writer``, and ValueError if the system has no transactions.
+        Raises as ``open_writer``, and ValueError if the system has no transactions. Entering raises LedgerRefused.
         """
         raise ValueError(f"{self.grammar.title} has no transactions of records and positions here")
 

@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from .produced import ProduceError
 from .writer import Writer
 
-__all__ = ["LedgerFinding", "LedgerOptions", "LedgerWriter"]
+__all__ = ["LedgerFinding", "LedgerOptions", "LedgerRefused", "LedgerWriter"]
+
+
+class LedgerRefused(ProduceError):  # noqa: N818 - what the brokers do
+    """The brokers have no transactions, or let this client have none, whatever it tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +28,14 @@ class LedgerOptions:
 
 
 class LedgerFinding(NamedTuple):
-    """The result of a check: ``detail`` is a sentence for the user."""
+    """The result of a check: ``detail`` is a sentence for the user.
+
+    ``refused`` is true if ``System.open_ledger`` would raise LedgerRefused.
+    """
 
     ok: bool
     detail: str
+    refused: bool = False
 
 
 class LedgerWriter(Writer, Protocol):
@@ -34,7 +43,7 @@ class LedgerWriter(Writer, Protocol):
 
     Records belong to the transaction that the first of them begins. An error means that it is lost: close the writer,
     open another one of the same name, and read the entries, which tell what was committed. Methods raise
-    TransactionLost if another writer has fenced this one, and FastwireError.
+    TransactionLost if another writer has fenced this one, LedgerRefused, and FastwireError.
     """
 
     @property

@@ -39,5 +39,9 @@ class _TubeMQPositions(Positions):
         """Return whether both count from the same offset, and ``one`` counts fewer messages."""
         return one.a == other.a and one.b < other.b
 
+    def passed(self, cursor: Position, end: Position) -> bool:
+        """Return whether the Broker has the whole GET of ``end`` as confirmed, and maybe more."""
+        return cursor.a > end.a
+
 
 POSITIONS = _TubeMQPositions()

@@ -61,6 +61,7 @@ def test_two_hundred_kills(
     }
 
     def kill(what: str, topic: str, turn: int) -> str:
+        eventually(lambda: min(kafka_cluster.leaders(topic), default=-1) > 0, f"leaders of {topic}")
         leaders = kafka_cluster.leaders(topic)
         node = leaders[turn % len(leaders)]
         kafka_cluster.kill(node)

@@ -13,6 +13,8 @@ from confluent_kafka.admin._resource import ResourceType
 from tests.brokers.kafka import LOGIN_S, PASSWORD, PLAIN_USER, USER, GuardedKafka, unsecured_token
 from tests.real.daemon import Daemon, Job
 from tests.real.test_kafka import Sent, assert_same, produce, records, rows
+from tests.real.test_kafka_transactions import Feed, check, read
+from tests.support.nursery import shared
 from tests.support.oauth_issuer import CLIENT_SECRET, issuing
 from tests.support.waiting import until
 
@@ -213,3 +215,57 @@ def test_a_user_without_permission(
     said = refused(task, tmp_path)
     assert f"{kind.name}_AUTHORIZATION_FAILED" in said
     assert PASSWORD not in said
+
+
+COPY = """\
+daemon.http = ""
+[pipelines.copy.source]
+url = "{open}"
+topics = ["{source}"]
+group = "{source}"
+start = "earliest"
+[pipelines.copy.sink]
+type = "kafka"
+url = "{guarded}"
+auth = {{ user = "{user}", password_file = "{file}", mechanism = "PLAIN" }}
+topic = "{target}"
+roll.idle = "100ms"
+"""
+
+
+def test_a_user_who_may_not_have_transactions_copies_at_least_once(
+    guarded_kafka: GuardedKafka, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    source, target, config = fresh_name("source"), fresh_name("target"), tmp_path / "config.toml"
+    guarded_kafka.create_topic(source, 2)
+    guarded_kafka.create_topic(target, 1)
+    feed = Feed(guarded_kafka.servers, source)
+    feed.more(50)
+    auth = login("PLAIN", tmp_path)["auth"]
+    config.write_text(
+        COPY.format(
+            open=guarded_kafka.url,
+            guarded=guarded_kafka.url_of("SASL"),
+            source=source,
+            target=target,
+            user=auth["user"],
+            file=auth["password_file"],
+        )
+    )
+
+    def says(*arguments: str) -> str:
+        ran = shared().run(*arguments, config, limit=90)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return " ".join((ran.stdout + ran.stderr).split())
+
+    assert "exactly once: the brokers of the topic allow it" in says("check", "--connect")
+    assert "delivery is exactly once" in says("run", "--until-end")
+    for kind, name in ((ResourceType.TOPIC, "fastwire-positions"), (ResourceType.TRANSACTIONAL_ID, "*")):
+        guarded_kafka.forbid(PLAIN_USER, kind, name)
+        why = f"{kind.name}_AUTHORIZATION_FAILED"
+        said = says("check", "--connect")
+        assert "at least once, because" in said and why in said
+        feed.more(50)
+        said = says("run", "--until-end")
+        assert "delivery is at least once" in said and "AUTHORIZATION_FAILED" in said
+    check(read(guarded_kafka.servers, source), read(guarded_kafka.servers, target))

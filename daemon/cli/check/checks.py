@@ -70,8 +70,9 @@ class CheckResult:
     """True if `run` starts in spite of the failure and tries again later."""
 
 
-def promise(sink: SinkConfig) -> str:
-    """Return the delivery guarantee of ``sink``: the effect of a crash at any instant on its records."""
+def promise(pipeline: PipelineConfig) -> str:
+    """Return the delivery guarantee of a pipeline: the effect of a crash at any instant on its records."""
+    sink = pipeline.sink
     if sink.table_format:
         return "exactly once: files and positions are one commit, and the table gets each file once"
     if sink.is_dataset:
@@ -86,6 +87,11 @@ def promise(sink: SinkConfig) -> str:
     if sink.is_topic and sink.delivery == "exactly-once":
         return (
             "exactly once: records and positions are one transaction, for readers with isolation.level=read_committed"
+        )
+    if sink.is_topic and sink.delivery is None and not pipeline.at_least_once_because:
+        return (
+            "exactly once if the brokers of the topic allow transactions, for readers with "
+            "isolation.level=read_committed, else at least once: check --connect and the log say which"
         )
     if sink.is_topic:
         memory = (
@@ -111,7 +117,7 @@ def static_checks(config: Config) -> list[CheckResult]:
     """Run the checks that need no broker and write nothing: guarantees, credentials, certificates, datasets."""
     results = []
     for name, pipeline in config.pipelines.items():
-        results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
+        results.append(CheckResult(name, "promise", True, promise(pipeline)))
         results += _connection(name, pipeline.source)
         results += [CheckResult(name, "tls", True, f"none: {why}") for why in of_pipeline(pipeline)]
         if pipeline.sink.connection is not None:

@@ -10,6 +10,7 @@ from ...config import Config, Connection, PipelineConfig, Secured, TopicChoice
 from ...config.source import Reading, SourceConfig
 from ...dataset.proof.report import counted
 from ...pipeline.topicchoice import ledger_options
+from ...systems.ledger import LedgerFinding
 from ...systems.registry import system_named
 from .checks import CheckResult
 from .firstrecords import try_first_records
@@ -46,11 +47,13 @@ async def _check_all(config: Config, *, every: bool) -> list[CheckResult]:
 
 async def _check_target(name: str, pipeline: PipelineConfig, connection: Connection, topic: str) -> list[CheckResult]:
     """Look for the topic that a pipeline writes to, and for what it needs to write to it exactly once."""
-    system, more = system_named(connection.system), []
+    system, sink = system_named(connection.system), pipeline.sink
+    chosen = sink.delivery is None and not pipeline.at_least_once_because
+    more: list[LedgerFinding] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
             topics, _ = await system.describe(connection, TopicChoice((topic,)))
-            if pipeline.sink.delivery == "exactly-once" and pipeline.sink.path is None:
+            if chosen or (sink.delivery == "exactly-once" and sink.path is None):
                 more = await system.inspect_ledger(connection, topic, ledger_options(pipeline))
     except FastwireError as exc:
         return [CheckResult(name, "target", False, str(exc))]
@@ -59,8 +62,17 @@ async def _check_target(name: str, pipeline: PipelineConfig, connection: Connect
     counts = ", ".join(counted(count, "partition") if count else "not partitioned" for _, count in topics)
     return [
         CheckResult(name, "target", True, f"{topic}: {counts}"),
-        *(CheckResult(name, "exactly once", finding.ok, finding.detail) for finding in more),
+        *([_delivery(name, more)] if chosen else ()),
+        *(CheckResult(name, "exactly once", finding.ok, finding.detail) for finding in more if not chosen),
     ]
+
+
+def _delivery(name: str, findings: Sequence[LedgerFinding]) -> CheckResult:
+    """Report what a pipeline will choose that names no delivery, and why."""
+    if refused := [finding.detail for finding in findings if finding.refused]:
+        return CheckResult(name, "delivery", True, f"at least once, because {'; '.join(refused)}")
+    advice = "".join(f". {finding.detail}" for finding in findings if not finding.ok)
+    return CheckResult(name, "delivery", True, f"exactly once: the brokers of the topic allow it{advice}")
 
 
 def _starts(name: str, source: Reading, topics: Sequence[tuple[str, int]]) -> list[CheckResult]:

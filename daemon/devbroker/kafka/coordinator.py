@@ -27,6 +27,9 @@ def find_coordinator(connection: KafkaConnection, request: Request) -> Body | No
     body = request.body
     if body.get("key_type", 0) not in (0, 1):
         return {"error_code": Code.COORDINATOR_NOT_AVAILABLE}
+    if body.get("key_type", 0) == 1 and "coordinators" in broker.forbidden:
+        lacking = {"error_code": Code.COORDINATOR_NOT_AVAILABLE}
+        return {**lacking, "coordinators": [{**lacking, "key": key} for key in body.get("coordinator_keys", [])]}
     node = next(one for one in broker.nodes() if one["node_id"] == broker.coordinator)
     found = {"error_code": 0, "node_id": node["node_id"], "host": node["host"], "port": node["port"]}
     return {**found, "coordinators": [{**found, "key": key} for key in body.get("coordinator_keys", [])]}

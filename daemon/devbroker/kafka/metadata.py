@@ -14,7 +14,6 @@ from .topics import StoredTopic
 __all__ = ["api_versions", "create_topics", "delete_topics", "describe_configs", "metadata"]
 
 INVALID_PARTITIONS = 37
-INVALID_REPLICATION_FACTOR = 38
 NO_ID = bytes(16)
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -100,7 +99,7 @@ def create_topics(connection: KafkaConnection, request: Request) -> Body | None:
             if count == 0 or count < -1:
                 raise RefusedError(INVALID_PARTITIONS, f"{count} partitions")
             if one["replication_factor"] > len(broker.ports):
-                raise RefusedError(INVALID_REPLICATION_FACTOR, f"there are {len(broker.ports)} nodes")
+                raise RefusedError(Code.INVALID_REPLICATION_FACTOR, f"there are {len(broker.ports)} nodes")
             parse_topic(one["name"])
             if not request.body["validate_only"]:
                 broker.create_topic(one["name"], max(count, 0))

@@ -24,6 +24,8 @@ def identify(connection: KafkaConnection, name: str) -> Body:
     broker = connection.broker
     if connection.node != broker.coordinator:
         return {"error_code": Code.NOT_COORDINATOR}
+    if "transactional ids" in broker.forbidden:
+        return {"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
     known = broker.transactional_ids.get(name)
     if known is None:
         known = broker.transactional_ids[name] = TransactionalId(broker.next_producer_id)
@@ -41,6 +43,8 @@ def add_partitions(connection: KafkaConnection, request: Request) -> Body | None
     code = 0
     try:
         known = _current(connection, request)
+        if any(topic["name"] in connection.broker.forbidden for topic in asked):
+            raise RefusedError(Code.TOPIC_AUTHORIZATION_FAILED)
         known.ended = None
         known.places.update((topic["name"], number) for topic in asked for number in topic["partitions"])
     except RefusedError as exc:

@@ -16,6 +16,7 @@ from fastwire.producer import TransactionLost
 
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger
+from ..ledger import LedgerRefused
 from .cluster import Cluster
 
 __all__ = ["can_fence", "fence", "fenced_name", "identify", "patiently"]
@@ -100,7 +101,8 @@ async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float = PATIENC
         try:
             return await ask()
         except FastwireError as exc:
-            for_good = isinstance(exc, TransactionLost) or (isinstance(exc, BrokerError) and exc.code not in RETRY)
+            for_good = isinstance(exc, TransactionLost | LedgerRefused)
+            for_good |= isinstance(exc, BrokerError) and exc.code not in RETRY
             if for_good or now() >= give_up_at:
                 raise
         await asyncio.sleep(backoff.next())

@@ -8,10 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.producing.payload import Record
 from fastwire.kafka.producing.producer import ProducerSettings
-from fastwire.kafka.protocol.connection import Key
 from fastwire.kafka.protocol.question import LATEST
 from fastwire.wire.pool import Pool
 
@@ -19,14 +17,14 @@ from ...config import Connection, Start, TopicChoice
 from ...net.backoff import Backoff
 from ...runtime.clock import now_ms
 from ...runtime.outside import waits_for
-from ..ledger import LedgerOptions
+from ..ledger import LedgerOptions, LedgerRefused
 from ..produced import ProduceError
 from ..producing.topicwriter import failed
 from ..reading.clusterreader import ClusterReader
 from ..writer import WriteOptions
 from .cluster import ClientCluster, Cluster
 from .fence import patiently
-from .ledgercheck import refuse_retention
+from .ledgercheck import LETTERS, POSITIONS, create_topic, find_coordinator, refusals, refuse_retention
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 from .source import KafkaSource, reader_settings
@@ -38,19 +36,6 @@ __all__ = ["KafkaLedgerWriter", "open_ledger"]
 PARTITION = 0  # the others are not used: a topic that gets more of them later must not lose its entries
 READ_BYTES = 16 << 20
 STABLE_S = 900.0  # the longest that brokers leave a transaction open by default
-CREATE_MS = 30_000
-DEFAULT_REPLICAS = 4  # the version of CreateTopics from which on a broker knows how many
-OLD_REPLICAS = 3
-CONFIGS = {
-    "cleanup.policy": "compact",
-    "min.compaction.lag.ms": "3600000",  # of owners, each must be seen by the next ones
-    "segment.ms": "86400000",
-}
-LETTER_CONFIGS = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",  # until someone has looked at them
-    "max.message.bytes": str(100 << 20),  # most are there because another topic takes less
-}
 
 
 class KafkaLedgerWriter(KafkaWriter):
@@ -89,15 +74,19 @@ class KafkaLedgerWriter(KafkaWriter):
     async def commit(self, entries: Mapping[bytes, bytes | None]) -> None:
         """See ``LedgerWriter.commit``."""
         await self._producer.flush()
-        # These come last: an open transaction hides what others commit behind its first record.
-        for key, value in entries.items():
-            await self._positions.put(Record(value=value, key=key, timestamp=now_ms()), partition=PARTITION)
-        await self._positions.flush()
-        await self._transactions.commit()
+        with refusals("positions"):
+            # These come last: an open transaction hides what others commit behind its first record.
+            for key, value in entries.items():
+                await self._positions.put(Record(value=value, key=key, timestamp=now_ms()), partition=PARTITION)
+            await self._positions.flush()
+            await self._transactions.commit()
 
     async def entries(self) -> dict[bytes, bytes]:
         """See ``LedgerWriter.entries``."""
-        topic = self._positions.topic
+        with refusals("positions"):
+            return await self._entries(self._positions.topic)
+
+    async def _entries(self, topic: str) -> dict[bytes, bytes]:
         await _stable(self._cluster, topic)
         found: dict[bytes, bytes] = {}
         settings = reader_settings(self._connection, TopicChoice((topic,)), Start("earliest"))
@@ -141,35 +130,6 @@ async def _end(cluster: Cluster, topic: str, *, read_committed: bool) -> int:
     return offsets.of((topic, PARTITION))[0]
 
 
-async def _create(cluster: Cluster, topic: str, what: str, configs: Mapping[str, str]) -> None:
-    """Make a topic of one partition, for ``what``, if it does not exist. Raises FastwireError."""
-    await cluster.refresh([topic])
-    known = cluster.metadata.topics.get(topic)
-    if known is not None and known.error == Code.NONE:
-        return
-    link = await cluster.any()
-    by_default = link.connection.version_of(Key.CREATE_TOPICS) >= DEFAULT_REPLICAS
-    replicas = -1 if by_default else min(OLD_REPLICAS, len(cluster.metadata.nodes))
-    asked = {
-        "topics": [
-            {
-                "name": topic,
-                "num_partitions": 1,
-                "replication_factor": replicas,
-                "assignments": [],
-                "configs": [{"name": name, "value": value} for name, value in configs.items()],
-            }
-        ],
-        "timeout_ms": CREATE_MS,
-    }
-    answer = await link.ask(Key.CREATE_TOPICS, asked)
-    for one in answer["topics"]:
-        if one["error_code"] not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
-            policy = configs["cleanup.policy"]
-            advice = f"the topic {topic} for {what}; make it with one partition and cleanup.policy={policy}"
-            raise BrokerError(one["error_code"], advice, one.get("error_message"))
-
-
 def open_ledger(
     connection: Connection, topic: str, options: WriteOptions, ledger: LedgerOptions
 ) -> AbstractAsyncContextManager[KafkaLedgerWriter]:
@@ -184,11 +144,15 @@ async def _open(
     async with ClientCluster(ClientSettings(**client_fields(connection))) as cluster:
         transactions = Transactions(cluster, ledger.name, int(ledger.timeout_s * 1000))
         try:
-            await patiently(lambda: _create(cluster, ledger.topic, "positions", CONFIGS))
-            await patiently(lambda: refuse_retention(cluster, ledger.topic))
-            if ledger.dead_letters:
-                await patiently(lambda: _create(cluster, ledger.dead_letters, "dead letters", LETTER_CONFIGS))
-            await transactions.open()
+            with refusals(topic):
+                await find_coordinator(cluster, ledger.name)
+                await patiently(lambda: create_topic(cluster, ledger.topic, "positions", POSITIONS))
+                await patiently(lambda: refuse_retention(cluster, ledger.topic))
+                if ledger.dead_letters:
+                    await patiently(lambda: create_topic(cluster, ledger.dead_letters, "dead letters", LETTERS))
+                await transactions.open()
+        except LedgerRefused:
+            raise
         except FastwireError as exc:
             raise failed(topic, exc) from exc
         opened = False
@@ -200,8 +164,10 @@ async def _open(
                         TopicProducer(cluster, name, settings, transactions=transactions)
                     )
 
-                producer, positions = await enter(topic), await enter(ledger.topic)
-                letters = await enter(ledger.dead_letters) if ledger.dead_letters else None
+                producer = await enter(topic)
+                with refusals("positions and dead letters"):
+                    positions = await enter(ledger.topic)
+                    letters = await enter(ledger.dead_letters) if ledger.dead_letters else None
                 opened = True
                 yield KafkaLedgerWriter(producer, positions, transactions, connection, cluster, letters)
         finally:

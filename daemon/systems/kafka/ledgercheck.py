@@ -1,23 +1,49 @@
-"""Checks of the topics of a transactional writer, for ``check --connect``. Nothing is written or created."""
+"""Topics, coordinator and rights of a transactional writer: how they are made, and looked at without a trace."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 
-from fastwire.errors import FastwireError
-from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.errors import FastwireError, UnsupportedError
+from fastwire.kafka.format.error import RETRY, BrokerError, Code
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.protocol.connection import Key
 
 from ...config import Connection
-from ..ledger import LedgerFinding, LedgerOptions
+from ..ledger import LedgerFinding, LedgerOptions, LedgerRefused
 from .cluster import ClientCluster, Cluster
 from .fence import patiently
 from .settings import ClientSettings, client_fields
 
-__all__ = ["inspect_ledger", "refuse_retention"]
+__all__ = ["LETTERS", "POSITIONS", "create_topic", "find_coordinator", "inspect_ledger", "refusals", "refuse_retention"]
 
 TOPIC = 2  # a resource type
 POLICY = "cleanup.policy"
+CREATE_MS = 30_000
+DEFAULT_REPLICAS = 4  # the version of CreateTopics from which on a broker knows how many
+OLD_REPLICAS = 3
+COORDINATOR_S = 5.0  # at first use a cluster makes the topic of the coordinators
+STATE_TOPIC = "__transaction_state"
+POSITIONS = {
+    POLICY: "compact",
+    "min.compaction.lag.ms": "3600000",  # of owners, each must be seen by the next ones
+    "segment.ms": "86400000",
+}
+LETTERS = {
+    POLICY: "delete",
+    "retention.ms": "-1",  # until someone has looked at them
+    "max.message.bytes": str(100 << 20),  # most are there because another topic takes less
+}
+REFUSED = {
+    Code.TOPIC_AUTHORIZATION_FAILED,
+    Code.CLUSTER_AUTHORIZATION_FAILED,
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Code.INVALID_TRANSACTION_TIMEOUT,
+    Code.INVALID_REPLICATION_FACTOR,
+    Code.POLICY_VIOLATION,
+    Code.UNSUPPORTED_VERSION,
+}
+"""The errors that say that a client cannot have transactions with positions, and not that it cannot have them now."""
 
 
 class _Right(IntEnum):
@@ -40,11 +66,74 @@ async def topic_config(cluster: Cluster, topic: str, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+@contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """Raise LedgerRefused for what brokers refuse within the block whatever is tried again; ``what`` it was about."""
+    try:
+        yield
+    except FastwireError as exc:
+        cause: BaseException | None = exc
+        while cause is not None and not isinstance(cause, BrokerError | UnsupportedError):
+            cause = cause.__cause__
+        if isinstance(cause, UnsupportedError) or (isinstance(cause, BrokerError) and cause.code in REFUSED):
+            raise LedgerRefused(f"{what}: {exc}") from exc
+        raise
+
+
+async def create_topic(
+    cluster: Cluster, topic: str, what: str, configs: Mapping[str, str], *, only_ask: bool = False
+) -> None:
+    """Make a topic of one partition, for ``what``, if it does not exist. Raises FastwireError.
+
+    With ``only_ask`` the brokers check whether they would.
+    """
+    await cluster.refresh([topic])
+    known = cluster.metadata.topics.get(topic)
+    if known is not None and known.error == Code.NONE:
+        return
+    link = await cluster.any()
+    by_default = link.connection.version_of(Key.CREATE_TOPICS) >= DEFAULT_REPLICAS
+    replicas = -1 if by_default else min(OLD_REPLICAS, len(cluster.metadata.nodes))
+    asked = {
+        "topics": [
+            {
+                "name": topic,
+                "num_partitions": 1,
+                "replication_factor": replicas,
+                "assignments": [],
+                "configs": [{"name": name, "value": value} for name, value in configs.items()],
+            }
+        ],
+        "timeout_ms": CREATE_MS,
+        "validate_only": only_ask,
+    }
+    answer = await link.ask(Key.CREATE_TOPICS, asked)
+    for one in answer["topics"]:
+        if one["error_code"] not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+            advice = f"the topic {topic} for {what}; make it with one partition and {POLICY}={configs[POLICY]}"
+            raise BrokerError(one["error_code"], advice, one.get("error_message"))
+
+
+async def find_coordinator(cluster: Cluster, name: str) -> None:
+    """Raise LedgerRefused if the cluster can have no coordinator for a transactional id; FastwireError: not now."""
+    try:
+        with refusals("transactional ids fastwire-…"):
+            (await cluster.any()).connection.version_of(Key.INIT_PRODUCER_ID)
+            await patiently(lambda: cluster.transaction_coordinator(name), COORDINATOR_S)
+    except BrokerError as exc:
+        if exc.code != Code.COORDINATOR_NOT_AVAILABLE:
+            raise
+        if (await _described(cluster, STATE_TOPIC))["error_code"] != Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        why = f"the brokers cannot make {STATE_TOPIC}, for transaction.state.log.replication.factor of them or else"
+        raise LedgerRefused(f"{exc}: {why}") from exc
+
+
 async def refuse_retention(cluster: Cluster, topic: str) -> None:
-    """Raise FastwireError if a topic of positions loses them. Without the right to know nothing is raised."""
+    """Raise LedgerRefused if a topic of positions loses them. Without the right to know nothing is raised."""
     policy = await topic_config(cluster, topic, POLICY)
     if policy is not None and policy != "compact":
-        raise FastwireError(
+        raise LedgerRefused(
             f"the topic {topic} for positions has {POLICY}={policy}: retention would delete positions, and records "
             f"would be written again. Set {POLICY}=compact"
         )
@@ -67,9 +156,10 @@ async def inspect_ledger(connection: Connection, topic: str, ledger: LedgerOptio
 
 async def _coordinator(cluster: Cluster, name: str) -> LedgerFinding:
     try:
-        await patiently(lambda: cluster.transaction_coordinator(name))
+        await find_coordinator(cluster, name)
     except FastwireError as exc:
-        return LedgerFinding(False, f"transactional ids fastwire-…: {exc}. They need WRITE and DESCRIBE (prefixed)")
+        text = f"transactional ids fastwire-…: {exc}. They need WRITE and DESCRIBE (prefixed)"
+        return LedgerFinding(False, text, isinstance(exc, LedgerRefused))
     return LedgerFinding(True, "transactional ids fastwire-…: the cluster has a coordinator for them")
 
 
@@ -86,18 +176,29 @@ async def _described(cluster: Cluster, topic: str) -> Body:
 
 
 async def _topic(cluster: Cluster, topic: str, what: str, needed: Iterable[_Right]) -> list[LedgerFinding]:
-    about = f"{topic} for {what}"
+    about, own = f"{topic} for {what}", what != "records"
     described = await _described(cluster, topic)
     code = described["error_code"]
-    if code == Code.UNKNOWN_TOPIC_OR_PARTITION and what != "records":
-        return [LedgerFinding(True, f"{about}: does not exist, the first run makes it (CREATE on the topic)")]
+    if code == Code.UNKNOWN_TOPIC_OR_PARTITION and own:
+        return [await _creatable(cluster, topic, what)]
     if code:
-        return [LedgerFinding(False, f"{about}: {BrokerError(code, 'the broker refuses it')}")]
+        text = f"{about}: {BrokerError(code, 'the broker refuses it')}"
+        return [LedgerFinding(False, text, own and code not in RETRY)]
     lacking = _lacking(described, needed)
     if lacking:
-        return [LedgerFinding(False, f"{about}: the user lacks {' and '.join(lacking)}")]
+        return [LedgerFinding(False, f"{about}: the user lacks {' and '.join(lacking)}", own)]
     count = len(described["partitions"])
     return [LedgerFinding(True, f"{about}: {count} partition{'s' * (count != 1)}")]
+
+
+async def _creatable(cluster: Cluster, topic: str, what: str) -> LedgerFinding:
+    about, configs = f"{topic} for {what}: does not exist", POSITIONS if what == "positions" else LETTERS
+    try:
+        with refusals(about):
+            await patiently(lambda: create_topic(cluster, topic, what, configs, only_ask=True))
+    except FastwireError as exc:
+        return LedgerFinding(False, f"{about}: {exc}", isinstance(exc, LedgerRefused))
+    return LedgerFinding(True, f"{about}, the first run makes it")
 
 
 def _lacking(described: Mapping[str, int], needed: Iterable[_Right]) -> list[str]:
@@ -115,7 +216,7 @@ async def _positions(cluster: Cluster, target: str, topic: str) -> list[LedgerFi
     try:
         await refuse_retention(cluster, topic)
     except FastwireError as exc:
-        found.append(LedgerFinding(False, str(exc)))
+        found.append(LedgerFinding(False, str(exc), isinstance(exc, LedgerRefused)))
     copies, wanted = _copies(described), _copies(await _described(cluster, target))
     if copies < wanted:
         text = f"{topic} for positions: {copies} replica, and {target} has {wanted}: give it as many"

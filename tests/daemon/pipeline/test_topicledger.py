@@ -304,12 +304,12 @@ def test_a_fenced_writer_commits_nothing(tmp_path: Path, source: KafkaDevBroker,
         for sink in (first, second):
             sink.open()
             sink.identify("feed")
-        first.claim(feed.logs)
+        first.claim(dict.fromkeys(feed.logs))
         first.write(feed.chunk(1))
         first.commit()
         landed = first.refresh()
         first.write(feed.chunk(1))
-        assert second.claim(feed.logs) == landed  # what was committed, and no more
+        assert second.claim(dict.fromkeys(feed.logs)) == landed  # what was committed, and no more
         with pytest.raises(Superseded):
             first.commit()
         assert first.open() == landed
@@ -317,7 +317,7 @@ def test_a_fenced_writer_commits_nothing(tmp_path: Path, source: KafkaDevBroker,
         with pytest.raises(SinkFailedError, match="is not claimed"):  # it is another one's now
             first.commit()
         first.open()
-        first.claim(feed.logs)  # it is assigned to it again, so the second one gives way
+        first.claim(dict.fromkeys(feed.logs))  # it is assigned to it again, so the second one gives way
         second.write(feed.chunk(1))
         with pytest.raises(Superseded):
             second.commit()
@@ -342,12 +342,12 @@ def test_a_claim_behind_the_own_one_is_given_way_to(
 
         async def late() -> None:
             """Read the claims after the other one has claimed, too."""
-            await asyncio.to_thread(second.claim, feed.logs)
+            await asyncio.to_thread(second.claim, dict.fromkeys(feed.logs))
             await read()
 
         monkeypatch.setattr(first, "_read", late)
         with pytest.raises(Superseded, match="another daemon has claimed"):
-            first.claim(feed.logs)
+            first.claim(dict.fromkeys(feed.logs))
         second.write(feed.chunk(1))
         assert second.commit().logs() == feed.logs
     finally:

@@ -371,7 +371,7 @@ def test_the_sink_has_the_keys_of_a_connection() -> None:
     sink = config.pipelines["mirror"].sink
     assert sink.connection is not None
     assert (sink.connection.system, sink.topic, sink.is_dataset) == ("pulsar", "copy", False)
-    assert "at least once" in promise(sink)
+    assert "at least once" in promise(config.pipelines["mirror"])
     assert "secret" not in repr(config)
     assert "secret" not in config.model_dump_json()
 
