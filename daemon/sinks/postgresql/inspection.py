@@ -31,6 +31,8 @@ def inspect(pipeline: PipelineConfig, sink: PostgresSink) -> Iterator[tuple[str,
         if recorded.entry is not None:
             logs, cluster = len(recorded.known), recorded.entry.cluster
             yield "table", True, f"{target.name} is continued, with positions of {logs:,} partitions of {cluster}"
+        elif found is not None and not recorded.knows_columns:
+            yield "table", True, f"{target.name} is there; the columns of the rows are inferred by the first start"
         elif found is not None:
             yield "table", True, f"{target.name} can have the rows; nothing has landed in it yet"
         else:

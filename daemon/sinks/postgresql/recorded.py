@@ -50,6 +50,11 @@ class Recorded:
         """The mode of the table, with its key."""
         return f"upsert {', '.join(self._target.key)}" if self._target.key else "append"
 
+    @property
+    def knows_columns(self) -> bool:
+        """False as long as the columns of the rows have yet to be inferred."""
+        return self._options.inferred is None or bool(self._decoder.types)
+
     def open(self, session: Session, first: Callable[[], None] = lambda: None) -> None:
         """Read what is recorded, and compare it with the configuration and with what is known.
 
@@ -181,8 +186,7 @@ class Recorded:
                 raise self.gone("records have landed in it, and it does not exist")
             self.held = {}
             return
-        unknown = self._options.inferred is not None and not self._decoder.types
-        if wrong := [] if unknown else self._target.differences(found, self._schema()):
+        if wrong := self._target.differences(found, self._schema()) if self.knows_columns else []:
             raise self._mismatch("; ".join(wrong))
         self.held = found.columns
 

@@ -82,7 +82,7 @@ def test_columns_come_from_the_first_records_and_grow(tmp_path: Path) -> None:
     assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 4, 1)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "arrow"])
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_whole_numbers_that_have_landed_become_doubles_where_they_may(tmp_path: Path, kind: str) -> None:
     config, data = tmp_path / "c.toml", tmp_path / "data"
     with running(KafkaDevBroker()) as broker:
