@@ -67,9 +67,9 @@ def test_a_configuration_keeps_secrets_in_the_environment_and_other_texts_as_the
     monkeypatch.setenv("FASTWIRE_PASSWORD", "very secret")
     options, place = BrokerOptions({KeyOption("--user", "auth.user", ""): 'a"b'}, insecure=False), Place("delta", "p")
     decode = {"format": "json", "schema": "infer", "maps": ["a.b"], "columns": ["*", "_timestamp"]}
-    text = configuration("p", "kafka+ssl://h:1", "kafka", ["o", "${x}"], options, decode, place)
+    text = configuration("p", "pulsar+ssl://h:1", "pulsar", ["o", "${x}"], options, decode, place)
     source: Any = parse_config(text).pipelines["p"].source
-    assert "very secret" not in text and source.topics == ("o", "${x}")
+    assert "very secret" not in text and [each.rpartition("/")[2] for each in source.topics] == ["o", "${x}"]
     assert source.auth.user == 'a"b' and source.auth.password is not None
     assert source.auth.password.get_secret_value() == "very secret"
     of_tank = configuration("p", "tank://h:1", "tank", ["o"], BrokerOptions({}, insecure=False), decode, place)
