@@ -19,7 +19,7 @@ from ..systems.registry import system_named
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = ["Piece", "Undecoded", "decode_table", "decoded", "decoder_for", "first_inferred"]
+__all__ = ["Piece", "Undecoded", "decode_table", "decoded", "decoder_for", "first_inferred", "known_fields"]
 
 Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]
 """Records, and their logs: of each run the first row and the number of rows."""
@@ -58,6 +58,18 @@ def decoder_for(connection: Connection, table: DecodeConfig | None) -> "ValueDec
     system = connection.system
     topics = system_named(system).topic_schemas(connection) if table.by_brokers else None
     return decoder_of(table, system, topics=topics)
+
+
+def known_fields(connection: Connection, decode: Mapping[str, Any] | None) -> Sequence[str]:
+    """Return the columns that a table ``[decode]`` makes of values; none if these decide, or schemas that come later.
+
+    Raises ConfigError.
+    """
+    table = None if decode is None else parse_decode(decode)
+    if table is None or table.inferred or table.registry is not None:
+        return ()
+    decoder = decoder_for(connection, table)
+    return () if decoder is None else tuple(decoder.columns)
 
 
 def decoded(

@@ -92,6 +92,7 @@ def query(
     from ...config.rowwise import quoted
     from ...config.text import parse_size
     from ...prompt.background import Background
+    from ...prompt.decoding import known_fields
     from ...prompt.query import check_row_wise, copy, first_rows, opened, reading, table_name, tables_of, with_topics
 
     try:
@@ -114,13 +115,16 @@ def query(
         limit = parse_size(memory)
     with argument("SQL"), opened(limit) as engine:
         tables = tables_of(engine, sql, named)
-        own = row_of(connection.system).names
+        own, fields = row_of(connection.system).names, known_fields(connection, keys)
         if follow:
             check_row_wise(engine, sql)
             for each in tables:
-                _follow(engine, sql, form, each, _wanted(each, own, keys), url, named[each.name], start, broker.keys())
+                wanted = _wanted(each, own, keys, fields)
+                _follow(engine, sql, form, each, wanted, url, named[each.name], start, broker.keys())
             return
-        read = [(each, _records(url, named[each.name], each, own, keys, start, broker.keys())) for each in tables]
+        read = [
+            (each, _records(url, named[each.name], each, own, keys, fields, start, broker.keys())) for each in tables
+        ]
         ends = [records.close for _, records in read]
         with reading(read):
             with_topics(engine, read)
@@ -140,17 +144,18 @@ def _records(
     table: "TopicTable",
     own: Sequence[str],
     keys: dict[str, Any] | None,
+    fields: Sequence[str],
     start: str,
     connection: dict[str, Any],
 ) -> "Records":
-    """Return what the query needs of a topic, whose records have the columns ``own``.
+    """Return what the query needs of a topic, whose records have the columns ``own``, and their values the ``fields``.
 
     Raises ValueError for a start that its system does not have.
     """
     from ...prompt.read import read
 
     since = table.since.get("timestamp" if keys is None else "_timestamp")
-    wanted = {"progress": sys.stderr.isatty(), **_wanted(table, own, keys), **connection}
+    wanted = {"progress": sys.stderr.isatty(), **_wanted(table, own, keys, fields), **connection}
     if not start and since is not None:
         try:
             return read(url, topic, start=since, **wanted)
@@ -159,13 +164,23 @@ def _records(
     return read(url, topic, start=start or "earliest", **wanted)
 
 
-def _wanted(table: "TopicTable", own: Sequence[str], keys: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the columns that the query needs of a topic, whose records have the columns ``own``, and their table."""
+def _wanted(
+    table: "TopicTable", own: Sequence[str], keys: dict[str, Any] | None, fields: Sequence[str]
+) -> dict[str, Any]:
+    """Return the columns that the query needs of a topic, and the table ``[decode]``.
+
+    The records have the columns ``own``, their values the ``fields``; none if they are not known before.
+    """
     prefix = "" if keys is None else "_"
-    mine = [f"{prefix}{name}" for name in own if f"{prefix}{name}" in table.columns]
-    columns = ["*", *mine]
+    known = [f"{prefix}{name}" for name in own]
+    asked = {name.lower() for name in table.columns}  # the names of SQL have no case
+    mine = [name for name in known if name.lower() in asked]
     if keys is None:
-        columns = list(own) if table.all_columns else mine or [own[-1]]
+        columns = known if table.all_columns else mine or known[-1:]
+    elif table.all_columns or not fields:
+        columns = ["*", *mine]
+    else:
+        columns = [*(name for name in fields if name.lower() in asked), *mine] or known[-1:]
     return {"columns": columns, "decode": keys}
 
 

@@ -16,6 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from fastwire.systems import row_of
 from fastwire_daemon.cli.commands import query
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
@@ -80,6 +81,40 @@ def test_fields_of_values(run: Run, kafka: KafkaDevBroker, typed: tuple[str, ...
     assert rows(run, kafka.url, "orders", "SELECT * FROM orders WHERE id = 1 AND _partition = 0", *typed) == [
         {"id": 1, "city": "Genève", "amount": 0.5, "_partition": 0}
     ]
+
+
+def test_names_have_no_case(run: Run, kafka: KafkaDevBroker, typed: tuple[str, ...]) -> None:
+    assert len(rows(run, kafka.url, "customers", "SELECT VALUE FROM Customers")) == 3
+    found = rows(run, kafka.url, "orders", "SELECT count(CITY) AS n, max(_OFFSET) AS last FROM ORDERS", *typed)
+    assert found == [{"n": 400, "last": 299}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("SELECT city FROM orders WHERE amount > 1", ["city", "amount"]),
+        ("SELECT City, _offset FROM orders", ["city", "_offset"]),
+        ("SELECT count(*) FROM orders", ["_headers"]),
+        ("SELECT * FROM orders", ["*"]),
+    ],
+)
+def test_only_fields_that_a_query_names_become_columns(
+    engine: duckdb.DuckDBPyConnection, sql: str, columns: list[str]
+) -> None:
+    [table] = tables_of(engine, sql, {"orders": "orders"})
+    wanted = query._wanted(table, row_of("kafka").names, {"format": "json"}, ["id", "city", "amount"])
+    assert wanted["columns"] == columns
+
+
+@pytest.mark.filterwarnings("ignore:1 records cannot be decoded")
+def test_a_record_counts_whatever_a_query_names(run: Run, kafka: KafkaDevBroker, typed: tuple[str, ...]) -> None:
+    """One whose value does not fit in a field that is not asked for is left out as well."""
+    kafka.produce(
+        "orders", [b'{"id": 1, "city": "Bern", "amount": "much"}', b'{"id": 2, "city": "Bern", "amount": 2}'], 0
+    )
+    for what in ("count(*)", "count(id)", "count(amount)"):
+        found = rows(run, kafka.url, "orders", f"SELECT {what} AS n FROM orders", *typed)
+        assert found == [{"n": 601}]
 
 
 def test_topics_are_joined_and_read_twice(run: Run, kafka: KafkaDevBroker) -> None:
