@@ -103,7 +103,7 @@ def follow(
     if source or isinstance(start, Mapping):
         raise ValueError(f"{next(iter(source), 'a table of positions')} is for a consumer with a group")
     chosen = system_named(client.system).chosen(topic, pattern, start)
-    opening = partial(reading, client.connection, *chosen)
+    opening = partial(reading, client.connection, *chosen, None if built is None else frozenset(built))
     return _followed(Feed(NAME, opening, aiter), decoder, columns, idle_s, grouped=False)
 
 

@@ -250,9 +250,16 @@ class Records:
             if count and cut.ended >= count:
                 return
 
+    def _built(self) -> frozenset[str] | None:
+        """Return the columns of records to build, those that the choice of rows looks at among them."""
+        if self._decode is not None or self._columns is None:
+            return None
+        is_cut = self._partitions is not None or self._end is not None
+        return frozenset((*self._columns, *(("partition", "timestamp") if is_cut else ())))
+
     @contextmanager
     def _feeding(self) -> Iterator[Feed[TopicReader, Chunk]]:
-        opening = partial(reading, self._connection, self._topics, self._start)
+        opening = partial(reading, self._connection, self._topics, self._start, self._built())
         feed = Feed("fastwire read", opening, lambda reader: reader.up_to_now())
         self._feeds.append(feed)
         try:

@@ -115,8 +115,18 @@ class System(ABC):
         """Return what makes the source of a pipeline. Raises ConfigError for a file that cannot be used."""
 
     @abstractmethod
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
-        """Return a reader of ``topics`` from ``start`` on. Raises ConfigError as above."""
+    def open_reader(
+        self,
+        connection: Connection,
+        topics: TopicChoice,
+        start: Start,
+        pool: Pool,
+        columns: frozenset[str] | None = None,
+    ) -> TopicReader:
+        """Return a reader of ``topics`` from ``start`` on, which builds ``columns`` (None: all).
+
+        Raises ConfigError as above.
+        """
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """Return the first position of ``topics`` that ``text``, the option ``--from``, names. Raises ValueError."""

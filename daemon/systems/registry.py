@@ -61,12 +61,16 @@ def source_factory(
     return make
 
 
-def reading(connection: Connection, topics: TopicChoice, start: Start) -> AbstractAsyncContextManager[TopicReader]:
+def reading(
+    connection: Connection, topics: TopicChoice, start: Start, columns: frozenset[str] | None = None
+) -> AbstractAsyncContextManager[TopicReader]:
     """Return what opens a reader of ``topics`` from ``start`` on, and closes it at the end of its block.
 
-    Raises ConfigError for a file that cannot be used; entering raises FastwireError as ``TopicReader.open`` does.
+    ``columns`` are the columns to build, None for all. Raises ConfigError for a file that cannot be used; entering
+    raises FastwireError as ``TopicReader.open`` does.
     """
-    return _opened(system_named(connection.system).open_reader(connection, topics, start, Pool(READ_MEMORY)))
+    reader = system_named(connection.system).open_reader(connection, topics, start, Pool(READ_MEMORY), columns)
+    return _opened(reader)
 
 
 def recall_of(connection: Connection, topic: str) -> Recall | None:

@@ -28,10 +28,17 @@ class _Kafka(ClusterSystem):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+    def open_reader(
+        self,
+        connection: Connection,
+        topics: TopicChoice,
+        start: Start,
+        pool: Pool,
+        columns: frozenset[str] | None = None,
+    ) -> ClusterReader:
         from .source import KafkaSource, reader_settings
 
-        settings = reader_settings(connection, topics, start)
+        settings = reader_settings(connection, topics, start, columns)
         return ClusterReader(
             lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
         )

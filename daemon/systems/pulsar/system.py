@@ -37,7 +37,14 @@ class _Pulsar(System):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
+    def open_reader(
+        self,
+        connection: Connection,
+        topics: TopicChoice,
+        start: Start,
+        pool: Pool,
+        columns: frozenset[str] | None = None,
+    ) -> TopicReader:
         from .client.places import Places
         from .client.reader import Reader
 
@@ -48,7 +55,7 @@ class _Pulsar(System):
                 return {name: MessageId(at.a, at.b) for name, at in start.positions.items()}
             return "earliest" if start.kind == "earliest" else "latest"
 
-        settings = ClientSettings(**client_fields(connection))
+        settings = ClientSettings(**client_fields(connection), columns=columns)
         return Reader(settings, pool, topics.names, read_from(), pattern=pattern_of(topics), patience_s=0.0)
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:

@@ -215,7 +215,14 @@ class ClusterSystem(System):
     """A system whose reader is its source, without a dataset and without a group."""
 
     @abstractmethod
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+    def open_reader(
+        self,
+        connection: Connection,
+        topics: TopicChoice,
+        start: Start,
+        pool: Pool,
+        columns: frozenset[str] | None = None,
+    ) -> ClusterReader:
         """See ``System.open_reader``."""
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:

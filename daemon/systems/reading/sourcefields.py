@@ -23,6 +23,8 @@ def source_fields(source: SourceConfig, columns: Iterable[str] | None, cluster: 
     }
 
 
-def reader_fields(connection: Connection, topics: TopicChoice, start: Start) -> dict[str, Any]:
-    """Return the fields of the settings of a reader, which is part of no dataset."""
-    return {"topics": topics.names, "start": start, "cluster": connection.url.hosts}
+def reader_fields(
+    connection: Connection, topics: TopicChoice, start: Start, columns: frozenset[str] | None
+) -> dict[str, Any]:
+    """Return the fields of the settings of a reader, which is part of no dataset and builds ``columns`` (None: all)."""
+    return {"topics": topics.names, "start": start, "cluster": connection.url.hosts, "columns": columns}

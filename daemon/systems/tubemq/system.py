@@ -22,10 +22,17 @@ class _TubeMQ(ClusterSystem):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+    def open_reader(
+        self,
+        connection: Connection,
+        topics: TopicChoice,
+        start: Start,
+        pool: Pool,
+        columns: frozenset[str] | None = None,
+    ) -> ClusterReader:
         from .source import TubeMQSource, reader_settings
 
-        settings = reader_settings(connection, topics, start)
+        settings = reader_settings(connection, topics, start, columns)
         return ClusterReader(
             lambda events, moved: TubeMQSource(settings, events, pool, patient=False, on_progress=moved)
         )

@@ -51,6 +51,29 @@ def test_partitions_columns_and_a_limit(broker: Any) -> None:
     assert fw.read(broker.url, "orders", limit=0).to_table().num_rows == 0
 
 
+def test_only_columns_that_are_wanted_are_built(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the scanner, which fills no others; also those by which rows are chosen."""
+    built: list[set[str]] = []
+    record_batch = pa.record_batch
+
+    def noted(chunk: Any) -> pa.RecordBatch:
+        batch = record_batch(chunk)
+        built.append(set(batch.schema.names))
+        return batch
+
+    monkeypatch.setattr(pa, "record_batch", noted)
+    table = fw.read(broker.url, "orders", columns=["value"]).to_table()
+    assert (table.num_rows, table.column_names) == (2 * ROWS, ["value"])
+    assert {name for names in built for name in names} == {"value"}
+    built.clear()
+    table = fw.read(broker.url, "orders", columns=["value"], partitions=[1]).to_table()
+    assert (table.num_rows, table.column_names) == (ROWS, ["value"])
+    assert {name for names in built for name in names} == {"value", "partition", "timestamp"}
+    built.clear()
+    next(fw.follow(broker.url, "orders", columns=["value"]))
+    assert {name for names in built for name in names} == {"value"}
+
+
 def test_a_topic_without_records_has_its_columns(broker: Any) -> None:
     broker.create_topic("empty", 1)
     empty = fw.read(broker.url, "empty").to_table()

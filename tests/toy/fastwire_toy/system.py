@@ -36,8 +36,15 @@ class ToySystem(System):
         assert isinstance(source, ToySourceConfig)
         return lambda events, pool, metrics, columns, cluster: ToySource(source, events, pool, columns, cluster)
 
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
-        return ToyReader(connection, topics, start, pool)
+    def open_reader(
+        self,
+        connection: Connection,
+        topics: TopicChoice,
+        start: Start,
+        pool: Pool,
+        columns: frozenset[str] | None = None,
+    ) -> TopicReader:
+        return ToyReader(connection, topics, start, pool, columns)
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
         link = await connect(connection.url)
@@ -63,7 +70,10 @@ class ToyReader:
 
     schemas = None
 
-    def __init__(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> None:
+    def __init__(
+        self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool, columns: frozenset[str] | None
+    ) -> None:
+        self._columns = columns
         self._url = connection.url
         self._topics = topics
         self._start = start
@@ -99,7 +109,7 @@ class ToyReader:
 
     async def _follow(self, slot: Slot, topic: str) -> None:
         try:
-            link = await connect(self._url, self._table, self._pool, self._chunks.put_nowait)
+            link = await connect(self._url, self._table, self._pool, self._chunks.put_nowait, columns=self._columns)
             try:
                 while True:
                     await link.fetch(slot, topic)

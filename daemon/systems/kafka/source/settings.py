@@ -84,12 +84,14 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
     )
 
 
-def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> KafkaSettings:
+def reader_settings(
+    connection: Connection, topics: TopicChoice, start: Start, columns: frozenset[str] | None = None
+) -> KafkaSettings:
     """Return the settings of a reader without a group. Raises ConfigError for unusable files."""
     own = KafkaConnection.of(connection)
     return KafkaSettings(
         **client_fields(own),
-        **reader_fields(own, topics, start),
+        **reader_fields(own, topics, start, columns),
         pattern=topics.name_pattern,
         limits=FetchLimits(rack=own.rack or ""),
     )

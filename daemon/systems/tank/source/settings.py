@@ -49,12 +49,14 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
     )
 
 
-def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> TankSettings:
+def reader_settings(
+    connection: Connection, topics: TopicChoice, start: Start, columns: frozenset[str] | None = None
+) -> TankSettings:
     """Return the settings of a reader."""
     own = TankConnection.of(connection)
     return TankSettings(
         **client_fields(own),
-        **reader_fields(own, topics, start),
+        **reader_fields(own, topics, start, columns),
         pattern=topics.name_pattern,
         on_unreadable="continue",
     )

@@ -104,12 +104,14 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
     )
 
 
-def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> TubeMQSettings:
+def reader_settings(
+    connection: Connection, topics: TopicChoice, start: Start, columns: frozenset[str] | None = None
+) -> TubeMQSettings:
     """Return the settings of a reader: the only member of a client-balanced group of its own."""
     own = TubeMQConnection.of(connection)
     return TubeMQSettings(
         **client_fields(own),
-        **reader_fields(own, topics, start),
+        **reader_fields(own, topics, start, columns),
         group=f"fastwire_tail_{randrange(TAIL_GROUPS)}",
         node=(1, 0),
         keeps_offsets=False,
