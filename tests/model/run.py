@@ -78,26 +78,30 @@ SCENARIOS = (
 )
 
 
-STORE_SCENARIOS = tuple(
-    Scenario(f"store, {name}{', leases lie' if lie else ''}", ordered, partitions, rows, split, lie, store=True)
-    for lie in (False, True)
-    for name, ordered, partitions, rows, split in (
-        ("two partitions in order", True, 2, 3, "none"),
-        ("two partitions in order, in folders", True, 2, 2, "partition"),
-        ("shared", False, 1, 5, "none"),
-    )
-) + tuple(
-    Scenario(
-        f"store, two partitions expire{', leases lie' if lie else ''}",
-        True,
-        2,
-        2,
-        "none",
-        locks_lie=lie,
-        store=True,
-        expires=True,
-    )
-    for lie in (False, True)
+STORE_SCENARIOS = (
+    *(
+        Scenario(f"store, {name}{', leases lie' if lie else ''}", ordered, partitions, rows, split, lie, store=True)
+        for lie in (False, True)
+        for name, ordered, partitions, rows, split in (
+            ("two partitions in order", True, 2, 3, "none"),
+            ("two partitions in order, in folders", True, 2, 2, "partition"),
+            ("shared", False, 1, 5, "none"),
+        )
+    ),
+    *(
+        Scenario(
+            f"store, two partitions expire{', leases lie' if lie else ''}",
+            True,
+            2,
+            2,
+            "none",
+            locks_lie=lie,
+            store=True,
+            expires=True,
+        )
+        for lie in (False, True)
+    ),
+    Scenario("store, two partitions, a row is erased", True, 2, 2, store=True, erases=True),
 )
 
 

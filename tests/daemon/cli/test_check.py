@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from fastwire.position import Log, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.cli.check import connect
-from fastwire_daemon.cli.check.checks import CheckResult
+from fastwire_daemon.cli.check.checks import CheckResult, refusals
 from fastwire_daemon.config import load_config
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
@@ -393,6 +393,8 @@ def test_check_tells_of_a_dataset_of_another_file_above_or_below(
     other.write_text(text.replace("/data", f"/{second}"))
     code, out, _ = run("check", other)
     assert code == 78 and f"{tmp_path / first} is a dataset, too" in out
+    [refusal] = refusals(load_config(other), ["orders"])  # a reload compares before it drains anything
+    assert f"{tmp_path / first} is a dataset, too" in refusal
     make_dataset(other)  # by a daemon of today, which starts
     for file, there in ((other, first), (good, second)):
         code, out, _ = run("check", file)
