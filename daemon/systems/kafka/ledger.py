@@ -145,7 +145,7 @@ async def _open(
         transactions = Transactions(cluster, ledger.name, int(ledger.timeout_s * 1000))
         try:
             with refusals(topic):
-                await find_coordinator(cluster, ledger.name)
+                await find_coordinator(cluster, ledger.name, topic)
                 await patiently(lambda: create_topic(cluster, ledger.topic, "positions", POSITIONS))
                 await patiently(lambda: refuse_retention(cluster, ledger.topic))
                 if ledger.dead_letters:

@@ -114,8 +114,8 @@ async def create_topic(
             raise BrokerError(one["error_code"], advice, one.get("error_message"))
 
 
-async def find_coordinator(cluster: Cluster, name: str) -> None:
-    """Raise LedgerRefused if the cluster can have no coordinator for a transactional id; FastwireError: not now."""
+async def find_coordinator(cluster: Cluster, name: str, topic: str) -> None:
+    """Raise LedgerRefused if the cluster of ``topic`` can coordinate no transactional id; FastwireError: not now."""
     try:
         with refusals("transactional ids fastwire-…"):
             (await cluster.any()).connection.version_of(Key.INIT_PRODUCER_ID)
@@ -123,7 +123,9 @@ async def find_coordinator(cluster: Cluster, name: str) -> None:
     except BrokerError as exc:
         if exc.code != Code.COORDINATOR_NOT_AVAILABLE:
             raise
-        if (await _described(cluster, STATE_TOPIC))["error_code"] != Code.UNKNOWN_TOPIC_OR_PARTITION:
+        there, state = await _described(cluster, topic, STATE_TOPIC)
+        # A broker that has just started may know no topic at all.
+        if there["error_code"] or state["error_code"] != Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         why = f"the brokers cannot make {STATE_TOPIC}, for transaction.state.log.replication.factor of them or else"
         raise LedgerRefused(f"{exc}: {why}") from exc
@@ -143,7 +145,7 @@ async def inspect_ledger(connection: Connection, topic: str, ledger: LedgerOptio
     """See ``System.inspect_ledger``."""
     async with ClientCluster(ClientSettings(**client_fields(connection))) as cluster:
         return [
-            await _coordinator(cluster, ledger.name),
+            await _coordinator(cluster, ledger.name, topic),
             *await _topic(cluster, topic, "records", {_Right.WRITE, _Right.DESCRIBE}),
             *await _positions(cluster, topic, ledger.topic),
             *(
@@ -154,30 +156,29 @@ async def inspect_ledger(connection: Connection, topic: str, ledger: LedgerOptio
         ]
 
 
-async def _coordinator(cluster: Cluster, name: str) -> LedgerFinding:
+async def _coordinator(cluster: Cluster, name: str, topic: str) -> LedgerFinding:
     try:
-        await find_coordinator(cluster, name)
+        await find_coordinator(cluster, name, topic)
     except FastwireError as exc:
         text = f"transactional ids fastwire-…: {exc}. They need WRITE and DESCRIBE (prefixed)"
         return LedgerFinding(False, text, isinstance(exc, LedgerRefused))
     return LedgerFinding(True, "transactional ids fastwire-…: the cluster has a coordinator for them")
 
 
-async def _described(cluster: Cluster, topic: str) -> Body:
+async def _described(cluster: Cluster, *topics: str) -> list[Body]:
     link = await cluster.any()
     asked = {
-        "topics": [{"name": topic}],
+        "topics": [{"name": topic} for topic in topics],
         "allow_auto_topic_creation": False,
         "include_topic_authorized_operations": True,
     }
-    (answer,) = (await link.ask(Key.METADATA, asked))["topics"]
-    found: Body = answer
-    return found
+    found = {one["name"]: one for one in (await link.ask(Key.METADATA, asked))["topics"]}
+    return [found[topic] for topic in topics]
 
 
 async def _topic(cluster: Cluster, topic: str, what: str, needed: Iterable[_Right]) -> list[LedgerFinding]:
     about, own = f"{topic} for {what}", what != "records"
-    described = await _described(cluster, topic)
+    (described,) = await _described(cluster, topic)
     code = described["error_code"]
     if code == Code.UNKNOWN_TOPIC_OR_PARTITION and own:
         return [await _creatable(cluster, topic, what)]
@@ -210,14 +211,14 @@ def _lacking(described: Mapping[str, int], needed: Iterable[_Right]) -> list[str
 
 async def _positions(cluster: Cluster, target: str, topic: str) -> list[LedgerFinding]:
     found = await _topic(cluster, topic, "positions", set(_Right))
-    described = await _described(cluster, topic)
+    (described,) = await _described(cluster, topic)
     if described["error_code"] or not found[0].ok:
         return found
     try:
         await refuse_retention(cluster, topic)
     except FastwireError as exc:
         found.append(LedgerFinding(False, str(exc), isinstance(exc, LedgerRefused)))
-    copies, wanted = _copies(described), _copies(await _described(cluster, target))
+    copies, wanted = map(_copies, await _described(cluster, topic, target))
     if copies < wanted:
         text = f"{topic} for positions: {copies} replica, and {target} has {wanted}: give it as many"
         found.append(LedgerFinding(False, text))
