@@ -2,9 +2,11 @@
 
 import os
 import sys
+import warnings
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -126,7 +128,7 @@ def query(
             (each, _records(url, named[each.name], each, own, keys, fields, start, broker.keys())) for each in tables
         ]
         ends = [records.close for _, records in read]
-        with reading(read):
+        with reading(read), _said_plainly():
             with_topics(engine, read)
             if form == Output.TABLE:
                 with Background(engine, ends, partial(first_rows, engine, sql, SHOWN + 1)) as asking:
@@ -217,6 +219,15 @@ def _follow(
         batches.close()
     if lost:
         say(f"{lost} records cannot be decoded and are left out", err=True)
+
+
+@contextmanager
+def _said_plainly() -> Iterator[None]:
+    """Print what ``read`` warns of as lines for people."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_: say(str(message).partition(". `")[0], err=True)
+        yield
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
