@@ -37,7 +37,7 @@ class SinkThread:
         self.logged: LoggedSink | None = logged(sink)
         """The sink, if it has a log; the properties below have neutral values for one that has none."""
         self.busy_since: float | None = None
-        """The loop's time at which the running call began; None while no call runs."""
+        """The loop's time at which the running call began; None while no call runs. The call's thread sets it."""
         self.busy_ns = 0
         """Nanoseconds of all calls so far."""
         self._unpublished_at: float | None = None  # when files were seen to be unpublished, or tried again
@@ -69,12 +69,10 @@ class SinkThread:
     async def run(self, call: Callable[..., _T], *args: object) -> _T:
         """Run ``call`` on the thread, after all earlier calls, and return its result. Raises its exception."""
         done: asyncio.Future[_T] = self._loop.create_future()
-        self.busy_since = self._loop.time()
         self._calls.put(partial(self._perform, [call, args, done]))
         try:
             return await done
         finally:
-            self.busy_since = None
             del done  # an exception in it holds this frame, and with it the arguments
 
     @property
@@ -166,17 +164,19 @@ class SinkThread:
     @property
     def waits_for(self) -> str | None:
         """As ``waiting``, and also the service that a call waits for, or the time that it has taken, as text."""
-        if self.waiting or self.busy_since is None:
+        since = self.busy_since
+        if self.waiting or since is None:
             return self.waiting
-        taken = self._loop.time() - self.busy_since
+        taken = self._loop.time() - since
         slow = f"a call of the sink has taken {taken:.0f} s" if taken >= SLOW_S else None
         return waiting(self._threads, TOLD_AFTER_S) or slow
 
     def hung_s(self, now: float) -> float:
         """Return the seconds that the running call has taken without a known reason; 0 without one."""
-        if self.busy_since is None or self.waiting or waiting(self._threads, 0.0):
+        since = self.busy_since
+        if since is None or self.waiting or waiting(self._threads, 0.0):
             return 0.0
-        return now - self.busy_since
+        return now - since
 
     @property
     def _threads(self) -> Iterable[int | None]:
@@ -202,12 +202,14 @@ class SinkThread:
         call, args, done = job
         job.clear()
         self._ident = threading.get_ident()
+        self.busy_since = self._loop.time()  # not before: of many sinks a call waits for a thread, which is not slow
         began = perf_counter_ns()
         try:
             told: tuple[Any, ...] = (_succeed, done, call(*args))
         except BaseException as exc:
             told = (_fail, done, exc)
         self.busy_ns += perf_counter_ns() - began
+        self.busy_since = None
         del call, args, done
         try:
             self._tell(*told)

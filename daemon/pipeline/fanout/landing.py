@@ -115,7 +115,8 @@ class LandingPipeline(Pipeline):
 
     def call_s(self, now: float) -> float:
         """Return for how long the running call of the sink takes, in seconds; 0 without one."""
-        return 0.0 if self._sink.busy_since is None else now - self._sink.busy_since
+        since = self._sink.busy_since
+        return 0.0 if since is None else now - since
 
     def look_at(self, waiting: Mapping[int, str]) -> None:
         """As ``look``, with the logs of the dataset that cannot be read."""
