@@ -76,7 +76,8 @@ def config_of_topic(config: PipelineConfig, topic: str, cluster: str | None = No
     changes: dict[str, Any] = {"path": parse_dataset_path(str(sink.path).replace(TOPIC, name)), "names": {}}
     if sink.table is not None:
         changes["table"] = sink.table.replace(TOPIC, table_name(name))
-    source = config.source if cluster is None else config.source.model_copy(update={"cluster": cluster})
+    alone: dict[str, Any] = {"topics": (topic,), "topics_pattern": None}
+    source = config.source.model_copy(update=alone if cluster is None else alone | {"cluster": cluster})
     own = config.model_copy(update={"sink": sink.model_copy(update=changes), "source": source})
     if config.decode is None or not config.decode.by_topic:
         return own

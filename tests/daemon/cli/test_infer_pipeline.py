@@ -233,6 +233,11 @@ def test_each_topic_has_its_own_columns(tmp_path: Path, kind: str) -> None:
         run(config)
         produce(broker, [{"id": 3, "new": {"deep": [1]}}])
         run(config)
+    columns = {
+        topic: [each[0] for each in json.loads((data / topic / "_fastwire/dataset.json").read_text())["types"]]
+        for topic in ("orders", "users")
+    }
+    assert columns == {"orders": ["id"], "users": ["user"]}
     if kind == "delta":
         found = {topic: DeltaTable(data / topic).to_pyarrow_table().to_pylist() for topic in ("orders", "users")}
     else:

@@ -55,6 +55,9 @@ def test_the_configuration_of_one_topic() -> None:
     assert not one.sink.by_topic
     assert one.source.cluster_name == "a:9092"
     assert config_of_topic(config, "x", "c2").source.cluster_name == "c2"
+    for cluster in (None, "c2"):
+        chosen = config_of_topic(config, "x", cluster).source.chosen
+        assert (chosen.names, chosen.pattern) == (("x",), None)  # from which columns are inferred
 
 
 def test_topics_of_names_are_written_as_the_system_does() -> None:
