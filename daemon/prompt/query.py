@@ -150,15 +150,20 @@ def _ctes(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _columns(nodes: list[dict[str, Any]], tables: frozenset[str]) -> tuple[frozenset[str], bool]:
-    """Return the names of columns, and whether all columns of a table are needed."""
+    """Return the names of columns, and whether all columns of a table are needed.
+
+    They are where a column has no name, or another one than its own: by its place, and in a table of new names. PIVOT
+    groups by all columns that it does not name.
+    """
     names, whole = set[str](), False
     # A table by its name alone is a struct of all columns.
     tables |= {str(node["alias"]).lower() for node in nodes if node.get("type") == "BASE_TABLE"}
     for node in nodes:
-        whole |= node.get("class") == "STAR" or node.get("ref_type") == "NATURAL"
+        whole |= node.get("class") in ("STAR", "POSITIONAL_REFERENCE") or node.get("ref_type") == "NATURAL"
+        whole |= node.get("type") == "PIVOT" or bool(node.get("column_name_alias"))
         if node.get("class") == "COLUMN_REF":
             names.update(node["column_names"])
-            whole |= len(node["column_names"]) == 1 and node["column_names"][0].lower() in tables
+            whole |= node["column_names"][-1].lower() in tables
         names.update(node.get("using_columns") or ())
     return frozenset(names), whole
 

@@ -229,6 +229,28 @@ def test_needs(engine: duckdb.DuckDBPyConnection, sql: str) -> None:
     assert found.all_columns == (sql.startswith(("SELECT *", "SELECT t ", "SELECT x ")))
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT #2 FROM t",
+        "SELECT b FROM t ORDER BY #1",
+        "SELECT x FROM t AS u(x, y)",
+        "SELECT count(*) FROM t PIVOT (sum(a) FOR b IN (1, 2))",
+        "SELECT n FROM t UNPIVOT (v FOR n IN (a, b))",
+        "SELECT main.t FROM t",
+    ],
+)
+def test_columns_that_are_needed_without_their_names(engine: duckdb.DuckDBPyConnection, sql: str) -> None:
+    [found] = tables_of(engine, sql, {"t": "t"})
+    assert found.all_columns
+
+
+def test_columns_by_their_places(run: Run, kafka: KafkaDevBroker, typed: tuple[str, ...]) -> None:
+    found = rows(run, kafka.url, "orders", "SELECT max(#3) AS most, count(#2) AS n FROM orders", *typed)
+    assert found == [{"most": 149.5, "n": 400}]
+    assert rows(run, kafka.url, "orders", "SELECT max(x) AS most FROM orders AS o(x, y)", *typed) == [{"most": 299}]
+
+
 def test_a_time_before_now(engine: duckdb.DuckDBPyConnection) -> None:
     [found] = tables_of(engine, "SELECT 1 FROM T WHERE time > now() - INTERVAL 1 HOUR", {"t": "t"})
     assert isinstance(found, TopicTable) and found.name == "t"
