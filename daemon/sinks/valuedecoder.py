@@ -243,7 +243,8 @@ class ValueDecoder(RecordRows):
         Return False if there are none.
         """
         widens = {one.path for one in bad if one.reason == Reason.INEXACT} if self._widens else ()
-        rows = [one.row for one in bad if one.reason == Reason.NEW_COLUMNS or one.path in widens]
+        growing = (Reason.NEW_COLUMNS, Reason.INEXACT) if self._widens else (Reason.NEW_COLUMNS,)
+        rows = [one.row for one in bad if one.reason in growing]
         if not rows or (self._evolve != "add" and self._values.columns):
             return False
         before = self._values.columns

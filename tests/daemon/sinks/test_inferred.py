@@ -97,6 +97,14 @@ def test_a_new_field_stops_its_log_if_columns_are_strict() -> None:
         landed(made, {"id": 1}, {"id": 2, "n": 1})
 
 
+def test_values_of_no_number_do_not_keep_a_fraction_from_making_its_column_wider() -> None:
+    made = decoder(columns=["*", "_offset"], evolve="widen")
+    made.adopt([IDS])
+    found, reasons = landed(made, {"id": "x"}, {"id": 1.5}, {"id": "y"}, {"id": 3})
+    assert rows(found) == [{"id": 1.5, "_offset": 1}, {"id": 3.0, "_offset": 3}]
+    assert reasons == ["WrongType at byte 7 of the value, in id"] * 2
+
+
 def test_fields_of_structs_have_names_that_tables_can_have() -> None:
     made = decoder(for_table=True)
     made.adopt([IDS])
