@@ -285,6 +285,7 @@ def check_decode(
             _check_registry((*path, "registry"), registry, tell)
     elif isinstance(registry, Mapping | str) and system:
         _check_brokers((*path, "registry"), registry, system, tell)
+    sound = _fits_schema(path, decode, sink, start, tell)
     if _by_topic(path, decode, sink, tell):
         return
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
@@ -293,15 +294,8 @@ def check_decode(
         key = _checked_keys((*path, "keys"), decode["keys"], columns, tell)
     if schema is None:
         tell((*path, "schema"), "is required: the file with the schema of the values")
-    if not isinstance(schema, str) or not schema.strip():
+    if not isinstance(schema, str) or not schema.strip() or not sound:
         return
-    if schema == INFER and not _can_infer(path, decode, sink, start, tell):
-        return
-    if schema != INFER and decode.get("maps"):
-        tell((*path, "maps"), f'is for schema = "{INFER}": a schema says itself which fields are maps')
-    if decode.get("evolve") == "widen" and (schema != INFER or sink.get("type") in (*TABLE_TYPES, *DATABASE_TYPES)):
-        why = "a table keeps the types of its columns" if schema == INFER else "a schema says the types itself"
-        tell((*path, "evolve"), f'"widen" is for schema = "{INFER}" into files: {why}')
     try:
         program = read_program(Path(schema), str(decode.get("format")), _text(decode.get("message")))
     except ValueError as exc:
@@ -327,6 +321,19 @@ def check_decode(
             tell((*path, "transform"), str(exc))
             return
     _check_landing(path[:-1], (*path, landing), program, sink, tell)
+
+
+def _fits_schema(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], start: object, tell: Tell) -> bool:
+    """Report keys that do not fit beside a schema, whatever it says. Return False if its columns cannot be known."""
+    schema = decode.get("schema")
+    if not isinstance(schema, str) or not schema.strip():
+        return True
+    if schema != INFER and decode.get("maps"):
+        tell((*path, "maps"), f'is for schema = "{INFER}": a schema says itself which fields are maps')
+    if decode.get("evolve") == "widen" and (schema != INFER or sink.get("type") in (*TABLE_TYPES, *DATABASE_TYPES)):
+        why = "a table keeps the types of its columns" if schema == INFER else "a schema says the types itself"
+        tell((*path, "evolve"), f'"widen" is for schema = "{INFER}" into files: {why}')
+    return schema != INFER or _can_infer(path, decode, sink, start, tell)
 
 
 def _by_topic(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], tell: Tell) -> bool:

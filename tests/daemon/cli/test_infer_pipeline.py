@@ -341,6 +341,7 @@ def test_a_start_behind_the_first_record_needs_a_column_that_does_not_wait_for_i
         ("iceberg", "infer", "a table keeps the types"),
         ("postgresql", "infer", "a table keeps the types"),
         ("parquet", __file__, "a schema says the types itself"),
+        ("parquet", "/schemas/{topic}.avsc", "a schema says the types itself"),
         ("jsonl", "infer", ""),
     ],
 )

@@ -156,3 +156,13 @@ def test_a_schema_by_topic_needs_a_dataset_by_topic() -> None:
         ("pipelines.p.decode.schema", True),
         ("pipelines.p.decode.keys.schema", True),
     ]
+
+
+def test_keys_that_need_inferred_columns_are_refused_beside_schemas_by_topic() -> None:
+    keys = 'format = "json"\nschema = "/s/{topic}.avsc"\n'
+    sink = 'type = "parquet"\npath = "/lake/{topic}"\n[pipelines.p.decode]\n'
+    with pytest.raises(ConfigError, match=r"decode\.maps: is for schema"):
+        configured(f'{sink}{keys}maps = ["stock"]')
+    inferred = 'format = "json"\nschema = "infer"\ntransform = "SELECT 1 AS one"\ncolumns = ["*", "_key"]\n'
+    with pytest.raises(ConfigError, match=r"decode\.transform"):
+        configured(f"{sink}{inferred}[pipelines.p.decode.keys]\n{keys}")
