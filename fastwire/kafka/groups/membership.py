@@ -402,6 +402,7 @@ class ConsumerMembership(Membership[TopicIdPartition]):
         self._target: frozenset[TopicIdPartition] | None = None
         self._all = True  # send every field
         self._owned_news = True  # report owned partitions to the coordinator
+        self._joining = False  # the coordinator may have taken this member in, and the answer is on its way
 
     @property
     def may_commit(self) -> bool:
@@ -432,11 +433,13 @@ class ConsumerMembership(Membership[TopicIdPartition]):
             for topic, number in sorted(self.owned):
                 topics.setdefault(topic, []).append(number)
             body["topic_partitions"] = [{"topic_id": topic, "partitions": found} for topic, found in topics.items()]
+        self._joining = self._joining or self.generation == 0
         return Ask(Key.CONSUMER_GROUP_HEARTBEAT, body)
 
     def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[TopicIdPartition]]:
         """Handle a heartbeat response."""
         code = body["error_code"]
+        self._joining = False
         if code:
             self.unanswered()
             if code in (Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID):
@@ -502,8 +505,11 @@ class ConsumerMembership(Membership[TopicIdPartition]):
         return ()
 
     def leave(self) -> Ask | None:
-        """Return the last heartbeat; None if the coordinator does not know this member."""
-        if self.generation <= 0:
+        """Return the last heartbeat; None if the coordinator cannot know this member.
+
+        One that it has taken in and that does not leave holds its partitions until its session has timed out.
+        """
+        if self.generation <= 0 and not self._joining:
             return None
         epoch = -1 if self.settings.instance is None else -2  # -2: the static member will come back
         return Ask(

@@ -363,3 +363,14 @@ def test_leaving_for_a_moment_or_for_good(instance: str | None, epoch: int) -> N
     beat(member, 1, 0)
     leave = member.leave()
     assert leave is not None and leave.body["member_epoch"] == epoch
+
+
+def test_a_member_whose_first_answer_has_not_come_leaves() -> None:
+    """The coordinator may have taken it in, and would keep its partitions for as long as a session lasts."""
+    member = ConsumerMembership(settings(), "me")
+    asked(member, Key.CONSUMER_GROUP_HEARTBEAT)
+    leave = member.leave()
+    assert leave is not None and (leave.body["member_epoch"], leave.body["member_id"]) == (-1, "me")
+    with pytest.raises(BrokerError):
+        answer(member, error_code=Code.GROUP_AUTHORIZATION_FAILED, error_message=None)
+    assert member.leave() is None
