@@ -101,6 +101,8 @@ class Leaders(ABC, Generic[L, P]):
 
     def _read_by(self, partition: P, link: L, target: Any) -> None:
         """Read ``partition`` by ``link``, whose fetcher gets ``target``. Raises LinkLost."""
+        if partition.paused:
+            return  # since its connection was asked for
         if not link.ready:
             raise LinkLost(f"connection to {link} is closed")  # closed while something else was asked for
         partition.link = link

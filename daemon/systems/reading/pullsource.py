@@ -202,6 +202,8 @@ class PullSource(ClusteredSource[C, L, P]):
     def set_paused(self, index: int, *, paused: bool) -> None:
         """See ``LimitedSource.set_paused``."""
         partition = self.partitions[index]
+        if partition.paused == paused:
+            return
         partition.paused = paused
         if paused:
             self._leaders.forget(partition)

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,9 @@ from fastwire.position import Log
 from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.kafka.source.partition import Partition
 from fastwire_daemon.systems.reading.atleaders import AtLeaders, Freshness
+from fastwire_daemon.systems.reading.leaders import Leaders
+from fastwire_daemon.systems.reading.stage import Stage
+from fastwire_daemon.systems.source import Assignment
 from tests.support.loops import JUMPING
 
 
@@ -123,3 +128,30 @@ async def test_what_was_dropped_or_added_again_meanwhile() -> None:
     assert 1 not in scene.done
     assert scene.partitions[3] not in scene.at_leaders
     await scene.tasks.close()
+
+
+@JUMPING
+@pytest.mark.parametrize("pausing", [False, True])
+async def test_a_partition_that_pauses_while_its_connection_is_made_is_not_read(pausing: bool) -> None:
+    scene = Scene()
+    partition = scene.partitions[0]
+    partition.assign(Assignment(0, partition.log))
+    partition.move(Stage.READING)
+    asked, connected = asyncio.Event(), asyncio.Event()
+    read: list[object] = []
+    link: Any = SimpleNamespace(ready=True, fetcher=SimpleNamespace(add=read.append))
+    reader: Any = SimpleNamespace(partitions=scene.partitions, placed=lambda link: None)
+
+    class Connecting(Leaders[Any, Partition]):
+        async def _place_one(self, partition: Partition) -> None:
+            asked.set()
+            await connected.wait()
+            self._read_by(partition, link, "target")
+
+    leaders = Connecting(reader, scene.freshness, scene.tasks)
+    leaders.place(partition)
+    await asked.wait()
+    partition.paused = pausing
+    connected.set()
+    await asyncio.sleep(1)
+    assert (read, partition.link) == (([], None) if pausing else (["target"], link))
