@@ -150,7 +150,11 @@ def _replay(
         if len(datasets.places) > 1 and not waits_for_replay(place, bucket):
             return []
         before = counts.written
-        topic = system.grammar.topic(wanted.replace(TOPIC, topic_in(place, bucket)) if TOPIC in wanted else wanted)
+        name = wanted.replace(TOPIC, topic_in(place, bucket)) if TOPIC in wanted else wanted
+        try:
+            topic = system.grammar.topic(name)
+        except ValueError as exc:
+            raise FastwireError(f"the dead letters have no topic to go to: {exc}") from None
         if away:
             raise away[0]  # each would wait for it again
         try:

@@ -93,6 +93,17 @@ async def test_letters_of_all_datasets_are_written_back(tmp_path: Path, run: Run
         assert text == f"{scene.root}: 0 dead letters of 0 of 4 datasets written to all and marked\n"
 
 
+async def test_a_name_that_no_topic_can_have_holds_up_no_other_dataset(tmp_path: Path, run: Run) -> None:
+    with running(KafkaDevBroker()) as broker:
+        scene = FanOutScene("kafka", broker, tmp_path / "lake")
+        await landed_as_letters(scene, tmp_path, "a" * 245, "b")
+        wanted = ("dead", str(scene.root), "--replay", broker.url, "{topic}-mended")
+        code, text, err = await asyncio.to_thread(run, *wanted)
+        assert (code, broker.ends("b-mended")) == (1, [11])
+        assert text.startswith(f"{scene.root}: 11 dead letters of 1 of 3 datasets written to ")
+        assert f"{'a' * 245}-mended': a name has up to 249 letters" in err
+
+
 async def test_a_broker_that_is_away_is_waited_for_once(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
