@@ -114,18 +114,23 @@ def infer(
             why = "is needed: the schema of these values is a file" if not times else "is needed for --times"
             raise typer.BadParameter(why, param_hint="--output")
         known = {"schema": "infer", **({"maps": maps} if maps else {})} if output is None else {"schema": str(place)}
-        columns = {"columns": ["*", "_timestamp"]}
+        columns = {"columns": ["*"] if "_timestamp" in schema.fields else ["*", "_timestamp"]}
         system = parse_connection({"url": url} | broker.keys()).system
         text = configuration(
             name, url, system, topics, broker, schema.keys | known | columns, Place(sink, name, catalog)
         )
         try:
+            if output is not None:
+                output.write_bytes(schema.content)  # which the configuration names
             parse_config(text)
         except ConfigError as exc:
+            if output is not None:
+                output.unlink()
             say(f"no configuration: {exc}", err=True)
             raise typer.Exit(1) from None
     if output is not None:
-        output.write_bytes(schema.content)
+        if config is None:
+            output.write_bytes(schema.content)
         say("")
         say(f"the schema is in {output}")
     elif config is not None:

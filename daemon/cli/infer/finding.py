@@ -1,5 +1,6 @@
 """Findings of ``infer``: a schema of values by their kind, the keys of ``[decode]``, and the lines about fields."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +32,12 @@ class Schema(NamedTuple):
     """A name for the file."""
     keys: dict[str, Any]
     """Keys of ``[decode]`` besides ``schema``."""
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The names of the fields, as far as the text has them."""
+        made = json.loads(self.text) if self.text else {}
+        return frozenset(each["name"] for each in made["fields"]) if "fields" in made else frozenset()
 
 
 def findings(values: Sorted, topic: str, maps: frozenset[str], *, times: bool, registry: str, say: Say) -> Schema:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from fastwire.grammar import KeyOption
@@ -74,6 +75,22 @@ def test_a_configuration_keeps_secrets_in_the_environment_and_other_texts_as_the
     assert source.auth.password.get_secret_value() == "very secret"
     of_tank = configuration("p", "tank://h:1", "tank", ["o"], BrokerOptions({}, insecure=False), decode, place)
     assert parse_config(of_tank, {}).pipelines["p"].source.system == "tank"
+
+
+@pytest.mark.parametrize("options", [[], ["--output", "orders.avsc"]])
+def test_the_configuration_that_is_written_lands_all_records(tmp_path: Path, options: list[str]) -> None:
+    """Also beside a file with the schema, and where a field has the name of a column of the records."""
+    config = tmp_path / "c.toml"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        produce(broker, [{"id": 1, "_timestamp": 3}])
+        given = [str(tmp_path / each) if each.endswith(".avsc") else each for each in options]
+        made = command("infer", broker.url, "orders", *given, "--config", config)
+        assert made.returncode == 0, made.stderr
+        config.write_text(config.read_text().replace('path = "', f'path = "{tmp_path}/'))
+        run(config)
+    (landed,) = (tmp_path / "orders").rglob("*.parquet")
+    assert pq.ParquetFile(landed).read().to_pylist() == [{"id": 1, "_timestamp": 3}]
 
 
 @pytest.mark.parametrize(
