@@ -98,6 +98,32 @@ def test_rights_that_come_and_go_cost_no_record(
     assert Counter(copied(target)) == Counter(expected)
 
 
+@pytest.mark.parametrize("refused", [Code.INVALID_CONFIG, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT])
+def test_what_the_brokers_never_take_is_a_reason(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker, refused: Code
+) -> None:
+    if refused == Code.INVALID_CONFIG:
+        target.forbidden.add("settings")
+    else:
+        target.refuse_batches(refused)
+    append(source, 0, "a0")
+    said = run(unnamed(tmp_path, source, target))
+    assert AT_LEAST in said and refused.name in said
+    assert copied(target) == ["a0"]
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.1"])
+def test_the_controller_makes_the_topic_of_the_positions(tmp_path: Path, source: KafkaDevBroker, release: str) -> None:
+    with running(KafkaDevBroker(KafkaOptions(release=release, nodes=2))) as target:
+        target.controller = 1
+        target.create_topic("copy", 1)
+        append(source, 0, "a0")
+        config = unnamed(tmp_path, source, target)
+        assert "exactly once: the brokers of the topic allow it" in checked(config, 0)
+        assert EXACTLY in run(config)
+        assert copied(target) == ["a0"]
+
+
 def test_a_pipeline_that_was_at_least_once_goes_on_without_a_gap_or_a_copy(
     tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
 ) -> None:
@@ -219,3 +245,20 @@ def test_brokers_that_are_away_decide_nothing(tmp_path: Path) -> None:
         chosen.open()
     assert chosen.chosen is None
     chosen.close()
+
+
+def test_an_offset_of_the_log_before_a_break_is_not_followed(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    """The log behind the break begins before it, and its own first offset was not committed yet."""
+    config = unnamed(tmp_path, source, target)
+    config.write_text(config.read_text().replace("start =", 'on_truncation = "continue"\nstart ='))
+    first, second = [f"a{n}" for n in range(10)], [f"b{n}" for n in range(10)]
+    append(source, 0, *first)
+    run(config)
+    source.truncate("orders", 4)
+    assert "reading goes on behind a break" in run(config)
+    source.groups["mirror"].offsets["orders", 0] = (10, -1, "")  # without its epoch, as tools commit it
+    append(source, 0, *second)
+    assert "may be that of a log before" in run(config)
+    assert copied(target) == first + second

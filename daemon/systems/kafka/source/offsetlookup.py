@@ -8,7 +8,7 @@ from typing import Protocol
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
 from fastwire.kafka.protocol.question import EARLIEST, LATEST
-from fastwire.position import Position
+from fastwire.position import Log, Position
 
 from ....runtime.logs import get_logger
 from ....runtime.tasks import Tasks
@@ -104,6 +104,14 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
         self, partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]]
     ) -> dict[tuple[str, int], tuple[int, int]]:
         kept = dict(committed)
+        for one in self._of_former_logs(partitions, committed):
+            offset, _ = kept.pop(one.place)
+            log.warning(
+                "the group's offset may be that of a log before: reading goes on where the records of this log end "
+                "that have landed",
+                topic=str(one.log),
+                offset=offset,
+            )
         for one in outdated(partitions, committed, self.coverage):
             offset, _ = kept.pop(one.place)
             log.warning(
@@ -112,6 +120,25 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
                 offset=offset,
             )
         return kept
+
+    def _of_former_logs(
+        self, partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> list[Partition]:
+        """Return the partitions of known logs whose committed offset, which would be followed, may be another log's.
+
+        It was stored for the place before a break, or before the topic was made again, if a crash came before that of
+        the log that is there now. In doubt records land twice, and none is lost.
+        """
+        asked = {one: end for one in partitions if (end := self.coverage.end(one.log)) and one.place in committed}
+        reached: dict[Log, int] = {}
+        for known in self.coverage.logs() if asked else ():
+            place, end = replace(known, incarnation=""), self.coverage.end(known)
+            reached[place] = max(reached.get(place, 0), 0 if end is None else end.a)
+        return [
+            one
+            for one, end in asked.items()
+            if end.a < committed[one.place][0] <= reached[replace(one.log, incarnation="")]
+        ]
 
 
 def outdated(
