@@ -91,6 +91,7 @@ class Cluster(DevBroker):
         self.topics: dict[str, StoredTopic] = {}
         self.groups: dict[str, Group] = {}
         self.coordinator = 0  # node
+        self.controller = 0  # node
         self.sessions: dict[int, FetchSession] = {}
         self.granted_sessions: set[int] = set()
         self.held = HeldRequests()  # Fetch requests that wait for records
@@ -105,7 +106,7 @@ class Cluster(DevBroker):
         self._session_ids = itertools.count(1)
         # Faults.
         self.tamper: Callable[[Request, bytes], bytes] | None = None  # maps each response's frame to what is sent
-        self.forbidden: set[str] = set()  # topics in transactions; "transactional ids", "coordinators"
+        self.forbidden: set[str] = set()  # topics in transactions; "transactional ids", "coordinators", "settings"
         self.batch_refusals = Faults[Refusal]()
         self.fetch_refusals = Faults[int]()  # of whole requests
         self.read_refusals = Faults[int]()  # of partitions in a Fetch

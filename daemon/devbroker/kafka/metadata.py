@@ -44,7 +44,7 @@ def metadata(connection: KafkaConnection, request: Request) -> Body | None:
     return {
         "brokers": broker.nodes(),
         "cluster_id": broker.options.cluster_id,
-        "controller_id": 0,
+        "controller_id": broker.controller,
         "topics": topics,
     }
 
@@ -93,6 +93,8 @@ def create_topics(connection: KafkaConnection, request: Request) -> Body | None:
     for one in request.body["topics"]:
         answer: Body = {"name": one["name"], "error_code": 0}
         try:
+            if connection.node != broker.controller and broker.options.release < "4":
+                raise RefusedError(Code.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
             if broker.find(one["name"]) is not None:
                 raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{one['name']}' already exists.")
             count = one["num_partitions"]
@@ -100,6 +102,8 @@ def create_topics(connection: KafkaConnection, request: Request) -> Body | None:
                 raise RefusedError(INVALID_PARTITIONS, f"{count} partitions")
             if one["replication_factor"] > len(broker.ports):
                 raise RefusedError(Code.INVALID_REPLICATION_FACTOR, f"there are {len(broker.ports)} nodes")
+            if one["configs"] and "settings" in broker.forbidden:
+                raise RefusedError(Code.INVALID_CONFIG, "no settings may be given here")
             parse_topic(one["name"])
             if not request.body["validate_only"]:
                 broker.create_topic(one["name"], max(count, 0))

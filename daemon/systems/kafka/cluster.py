@@ -94,6 +94,11 @@ class Cluster(BrokerBook[Link]):
         node = self.metadata.leading(*partition)
         return await self.link(purpose, node.host, node.port)
 
+    async def controller(self) -> Link:
+        """The connection to the broker that makes topics; to any one where none is named."""
+        node = self.metadata.nodes.get(self.metadata.controller)
+        return await self.any() if node is None else await self.link("ask", node.host, node.port)
+
     async def nearest(self, partition: TopicPartition, choice: ReplicaChoice) -> Link:
         """Return the connection for reading a partition: to its chosen replica, else to its leader.
 

@@ -40,6 +40,8 @@ REFUSED = {
     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     Code.INVALID_TRANSACTION_TIMEOUT,
     Code.INVALID_REPLICATION_FACTOR,
+    Code.INVALID_CONFIG,
+    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     Code.POLICY_VIOLATION,
     Code.UNSUPPORTED_VERSION,
 }
@@ -91,7 +93,7 @@ async def create_topic(
     known = cluster.metadata.topics.get(topic)
     if known is not None and known.error == Code.NONE:
         return
-    link = await cluster.any()
+    link = await cluster.controller()  # before KRaft the others refuse
     by_default = link.connection.version_of(Key.CREATE_TOPICS) >= DEFAULT_REPLICAS
     replicas = -1 if by_default else min(OLD_REPLICAS, len(cluster.metadata.nodes))
     asked = {

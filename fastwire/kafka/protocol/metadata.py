@@ -59,6 +59,7 @@ class Metadata:
 
     def __init__(self) -> None:
         self.cluster_id = ""
+        self.controller = -1  # a node id; that of any broker with KRaft
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self._missing_since: dict[str, float] = {}
@@ -75,6 +76,7 @@ class Metadata:
         ``everything``: the request was for all topics.
         """
         self.cluster_id = body.get("cluster_id") or self.cluster_id
+        self.controller = body.get("controller_id", -1)
         nodes = (Node(one["node_id"], one["host"], one["port"], one.get("rack")) for one in body["brokers"])
         self.nodes = {node.node_id: node for node in nodes}
         for answer in body["topics"]:
