@@ -190,15 +190,16 @@ class Description:
                 differences.append(why)
             if options.single_log and (why := retyped(self.types, options.types)):
                 differences.append(f"{why} in the files of a job")
-            if self.prefix != (other := record_prefix(options.system, options.columns, options.types)):
-                words = [f'with "{each}" before the columns of the records' for each in (self.prefix, other)]
-                differences.append(f"the names of the dataset: {words[0]}; configured: {words[1]}")
             of_records = _of_records(self.columns, self.types)
             differences += [
                 f"the column {column.name} of the dataset: as in the records; configured: decoded"
                 for column in options.types
                 if column.name in of_records
             ]
+        types = (*options.types, *(self.types if options.inferred else ()))
+        if self.types and types and self.prefix != (other := record_prefix(options.system, options.columns, types)):
+            words = [f'with "{each}" before the columns of the records' for each in (self.prefix, other)]
+            differences.append(f"the names of the dataset: {words[0]}; configured: {words[1]}")
         if differences:
             raise DatasetMismatchError(
                 f"the dataset at {root} was created with other settings, which cannot change. "

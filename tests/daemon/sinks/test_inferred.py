@@ -14,9 +14,9 @@ from fastwire.columns.chunk import Chunk
 from fastwire.decode.evolution import Column
 from fastwire.position import Log
 from fastwire_daemon.config.decode import parse_decode
-from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.dataset.description import DatasetOptions, Description
 from fastwire_daemon.encoders.parquet import ParquetEncoder
-from fastwire_daemon.runtime.errors import LogRefusedError, Superseded
+from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, Superseded
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.firstcolumns import FirstColumns
 from fastwire_daemon.sinks.registry import decoder_of
@@ -163,6 +163,20 @@ def test_a_file_of_another_type_does_not_land_in_the_table_of_a_writer_that_was_
 
 def infer(value: bytes, decoder: ValueDecoder, stop: Event) -> None:
     decoder.infer([value])
+
+
+@pytest.mark.parametrize(("held", "why"), [("offset", 'with "" before the columns of the records'), ("_offset", "")])
+def test_records_of_a_dataset_keep_the_names_of_their_columns(held: str, why: str) -> None:
+    """A field of the values, too, may have the name of a column of records."""
+    facts: dict[str, Any] = {"system": "kafka", "cluster": "c"}
+    made = DatasetOptions(columns=(held, "id"), types=(IDS,), **facts)
+    wanted = DatasetOptions(columns=("_offset", "offset"), types=(Column("offset", "l", True),), inferred=True, **facts)
+    found = Description.of(made, id="i", created="now")
+    if not why:
+        found.check(wanted, "data")
+        return
+    with pytest.raises(DatasetMismatchError, match=why):
+        found.check(wanted, "data")
 
 
 def test_writers_whose_first_records_differ_agree_on_the_columns_of_the_one_that_creates_the_dataset(
