@@ -286,3 +286,17 @@ async def test_damage_at_the_end_of_the_log() -> None:
             await pipe.got(40)
             assert pipe.once()
             assert len(pipe.dead_letters) == 1
+
+
+async def test_a_new_leader_of_a_log_whose_records_have_all_been_deleted() -> None:
+    """The record before the position is gone, and the position is not."""
+    async with serving(nodes=2) as broker, reading(broker) as pipe:
+        await land_hundred(broker, pipe)
+        broker.trim("t", 100)
+        (partition,) = pipe.source.partitions
+        await until(lambda: partition.log_start == 100, "the begin of the log")
+        for turn in range(2):
+            broker.move_leader("t")
+            broker.append("t", batches(100 + 10 * turn, 1))
+            await pipe.got(110 + 10 * turn)
+        assert pipe.count("revoked") == 0, pipe.told
