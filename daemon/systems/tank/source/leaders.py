@@ -49,7 +49,8 @@ class TankLeaders(Leaders[Link, Partition]):
         session = partition.session
         link = await self._cluster.leader("fetch", partition.place)
         if partition.granted and partition.session == session:
-            self._reader.slots.look_back(partition.index)  # another leader, or a broker that was away
+            if partition.log_start < self._reader.slots.position(partition.index).a:
+                self._reader.slots.look_back(partition.index)  # another leader, or a broker that was away
             self._read_by(partition, link, Target(partition.index, *partition.place, session))
 
 

@@ -184,6 +184,9 @@ class TankSource(PullSource[Cluster, Link, Partition]):
             self._leaders.refused(partition, result)
         elif at.a < result.first_available:
             self._reconsider(partition, "the position lies before the log")
+        elif partition.log_start < at.a == result.first_available:
+            partition.log_start = at.a  # the message before the position is gone: it is not requested again
+            self._leaders.try_again(partition, soon=True)
         elif at.a > result.high_watermark + 1:
             self.part(partition, result.high_watermark + 1)
         else:

@@ -76,6 +76,24 @@ async def test_retention_may_pass_a_pipeline_that_runs(broker: TankDevBroker, sc
     assert end(sink) == Position(641, 0)
 
 
+async def test_retention_may_delete_what_lies_before_the_position_of_a_source_that_runs(
+    broker: TankDevBroker, scene: Scene
+) -> None:
+    sink = MemorySink()
+    scene.produce(10)
+    async with scene.running(sink) as run:
+        await run.until(partial(landed, sink, 10), "the first messages")
+        source: Any = run.pipeline._made_source
+        source.set_paused(0, paused=True)
+        broker.drop_connections()  # with the request that waits for more
+        broker.roll(TOPIC)
+        scene.produce(10)
+        broker.trim(TOPIC, 11)
+        source.set_paused(0, paused=False)
+        await run.until(partial(landed, sink, 20), "what is still there")
+    assert end(sink) == Position(21, 0)
+
+
 async def test_a_log_that_begins_again_stops_until_incarnation_is_raised(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
