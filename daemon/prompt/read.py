@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-__all__ = ["Records", "read"]
+__all__ = ["Records", "asked_for", "read"]
 
 KEPT_LETTERS = 1000
 
@@ -166,9 +166,9 @@ class Records:
         """Return a reader for what does not fit into memory; its columns are those of the first records.
 
         Columns that are inferred are those of the first 10,000. A later record with a further field ends the reading
-        with FastwireError, unless it is in a column that ``only`` leaves out; these names have no case.
+        with FastwireError, unless it is in a column that ``only`` leaves out; for these names see ``asked_for``.
         """
-        batches = self.batches() if only is None else _chosen(self.batches(), {name.lower() for name in only})
+        batches = self.batches() if only is None else _chosen(self.batches(), only)
         first = next(batches, None)
         schema = self._empty() if first is None else first.schema
 
@@ -290,11 +290,18 @@ class Records:
         self.dead_letters.extend(letters[: KEPT_LETTERS - len(self.dead_letters)])
 
 
+def asked_for(names: Iterable[str], asked: Collection[str]) -> list[str]:
+    """Return those of ``names`` that a query asks for: as they are written, else in any case, as in SQL."""
+    mine = [*names]
+    exact = {name.lower() for name in mine if name in asked}
+    others = {name.lower() for name in asked} - exact
+    return [name for name in mine if name in asked or name.lower() in others]
+
+
 def _chosen(batches: Iterator[pa.RecordBatch], names: Collection[str]) -> Iterator[pa.RecordBatch]:
     """Yield the batches with the columns of these names; one column stays if there are none, for the rows."""
     for batch in batches:
-        kept = [name for name in batch.schema.names if name.lower() in names]
-        yield batch.select(kept or batch.schema.names[:1])
+        yield batch.select(asked_for(batch.schema.names, names) or batch.schema.names[:1])
 
 
 def _lacking(fields: Iterable["pa.Field[Any]"], held: Iterable["pa.Field[Any]"], within: str = "") -> Iterator[str]:

@@ -173,16 +173,17 @@ def _wanted(
 
     The records have the columns ``own``, their values the ``fields``; none if they are not known before.
     """
+    from ...prompt.read import asked_for
+
     prefix = "" if keys is None else "_"
     known = [f"{prefix}{name}" for name in own]
-    asked = {name.lower() for name in table.columns}  # the names of SQL have no case
-    mine = [name for name in known if name.lower() in asked]
+    mine = asked_for(known, table.columns)
     if keys is None:
         columns = known if table.all_columns else mine or known[-1:]
     elif table.all_columns or not fields:
         columns = ["*", *mine]
     else:
-        columns = [*(name for name in fields if name.lower() in asked), *mine] or known[-1:]
+        columns = [*asked_for(fields, table.columns), *mine] or known[-1:]
     return {"columns": columns, "decode": keys}
 
 

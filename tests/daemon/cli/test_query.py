@@ -89,6 +89,19 @@ def test_names_have_no_case(run: Run, kafka: KafkaDevBroker, typed: tuple[str, .
     assert found == [{"n": 400, "last": 299}]
 
 
+@pytest.mark.parametrize("schema", ["infer", "file"])
+def test_of_fields_that_differ_by_case_the_one_that_is_written_counts(
+    run: Run, kafka: KafkaDevBroker, tmp_path: Path, schema: str
+) -> None:
+    kafka.create_topic("mixed", 1)
+    kafka.produce("mixed", [b'{"City": "Bern", "city": "Basel"}'], 0)
+    fields = [{"name": name, "type": ["null", "string"]} for name in ("City", "city")]
+    (tmp_path / "s.avsc").write_text(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    options = "--decode", "json", "--schema-file", "infer" if schema == "infer" else str(tmp_path / "s.avsc")
+    for name, value in (("City", "Bern"), ("city", "Basel")):
+        assert rows(run, kafka.url, "mixed", f"SELECT {name} AS c FROM mixed", *options) == [{"c": value}]
+
+
 @pytest.mark.parametrize(
     ("sql", "columns"),
     [
