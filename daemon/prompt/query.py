@@ -170,18 +170,22 @@ def _columns(nodes: list[dict[str, Any]], tables: frozenset[str]) -> tuple[froze
 
 def _since(connection: "duckdb.DuckDBPyConnection", tree: dict[str, Any]) -> dict[str, datetime]:
     node = tree["statements"][0]["node"]
-    if node["type"] != "SELECT_NODE" or (node.get("from_table") or {}).get("type") != "BASE_TABLE":
+    table = node.get("from_table") or {}
+    if node["type"] != "SELECT_NODE" or table.get("type") != "BASE_TABLE" or table.get("column_name_alias"):
         return {}
+    owner = str(table["alias"] or table["table_name"]).lower()
     found: dict[str, datetime] = {}
-    for column, bound in _lower_bounds(node.get("where_clause")):
+    for (*within, column), bound in _lower_bounds(node.get("where_clause")):
+        if within and [name.lower() for name in within] != [owner]:
+            continue  # a field of a struct
         moment = _moment(connection, bound)
         if moment is not None:
             found[column] = max(moment, found.get(column, moment))
     return found
 
 
-def _lower_bounds(where: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each column that a condition bounds from below, with the bound, of those that all rows must fulfil."""
+def _lower_bounds(where: Any) -> Iterator[tuple[list[str], Any]]:
+    """Yield the names of each column that a condition that all rows must fulfil bounds from below, with the bound."""
     if not where:
         return
     kind = where["type"]
@@ -196,9 +200,9 @@ def _lower_bounds(where: Any) -> Iterator[tuple[str, Any]]:
         yield from _bound(where["input"], where["lower"])
 
 
-def _bound(column: Any, bound: Any) -> Iterator[tuple[str, Any]]:
+def _bound(column: Any, bound: Any) -> Iterator[tuple[list[str], Any]]:
     if column["class"] == "COLUMN_REF" and all(node.get("class", "CONSTANT") in _CONSTANT for node in _nodes(bound)):
-        yield column["column_names"][-1], bound
+        yield column["column_names"], bound
 
 
 def _moment(connection: "duckdb.DuckDBPyConnection", expression: Any) -> datetime | None:
