@@ -181,7 +181,8 @@ def _wanted(
     if keys is None:
         columns = known if table.all_columns else mine or known[-1:]
     elif table.all_columns or not fields:
-        columns = ["*", *mine]
+        # There may be no fields: an engine takes no table without a column.
+        columns = ["*", *(mine if mine or table.all_columns else known[-1:])]
     else:
         columns = [*asked_for(fields, table.columns), *mine] or known[-1:]
     return {"columns": columns, "decode": keys}

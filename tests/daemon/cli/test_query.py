@@ -89,6 +89,16 @@ def test_names_have_no_case(run: Run, kafka: KafkaDevBroker, typed: tuple[str, .
     assert found == [{"n": 400, "last": 299}]
 
 
+def test_records_without_fields_count(run: Run, kafka: KafkaDevBroker) -> None:
+    kafka.create_topic("plain", 1)
+    for count in (0, 2):
+        if count:
+            kafka.produce("plain", [b"{}"] * count, 0)
+        options = "--decode", "json", "--schema-file", "infer"
+        found = rows(run, kafka.url, "plain", "SELECT count(*) AS n FROM plain", *options)
+        assert found == [{"n": count}]
+
+
 @pytest.mark.parametrize("schema", ["infer", "file"])
 def test_of_fields_that_differ_by_case_the_one_that_is_written_counts(
     run: Run, kafka: KafkaDevBroker, tmp_path: Path, schema: str
