@@ -107,8 +107,8 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
         for one in self._of_former_logs(partitions, committed):
             offset, _ = kept.pop(one.place)
             log.warning(
-                "the group's offset may be that of a log before: reading goes on where the records of this log end "
-                "that have landed",
+                "the group's offset may be that of the log before a break: reading goes on where the records of this "
+                "log end that have landed",
                 topic=str(one.log),
                 offset=offset,
             )
@@ -126,19 +126,15 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
     ) -> list[Partition]:
         """Return the partitions of known logs whose committed offset, which would be followed, may be another log's.
 
-        It was stored for the place before a break, or before the topic was made again, if a crash came before that of
-        the log that is there now. In doubt records land twice, and none is lost.
+        It was stored before a break if a crash came before that of the log that is there now. In doubt records land
+        twice, and none is lost. Brokers delete the offsets of a deleted topic themselves.
         """
         asked = {one: end for one in partitions if (end := self.coverage.end(one.log)) and one.place in committed}
         reached: dict[Log, int] = {}
         for known in self.coverage.logs() if asked else ():
-            place, end = replace(known, incarnation=""), self.coverage.end(known)
-            reached[place] = max(reached.get(place, 0), 0 if end is None else end.a)
-        return [
-            one
-            for one, end in asked.items()
-            if end.a < committed[one.place][0] <= reached[replace(one.log, incarnation="")]
-        ]
+            whole, end = unbroken(known), self.coverage.end(known)
+            reached[whole] = max(reached.get(whole, 0), 0 if end is None else end.a)
+        return [one for one, end in asked.items() if end.a < committed[one.place][0] <= reached[unbroken(one.log)]]
 
 
 def outdated(
