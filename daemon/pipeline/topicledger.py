@@ -199,9 +199,14 @@ class LedgerTopicSink(TopicSink):
         return self._positions.coverage.copy()
 
     def prove(self, coverage: Coverage) -> Coverage:
-        """Commit the description, which shows that this client may; return ``coverage``. Raises as ``commit``."""
+        """Commit the description and read it, which shows that this client may; return ``coverage``.
+
+        Raises as ``commit``, and DatasetMismatchError.
+        """
         key, value = self._positions.described()
         self._calling(lambda: self._ledger.commit({key: value}))
+        if not coverage.logs():  # nothing but an entry shows the right to read
+            self._calling(self._read)
         return coverage
 
     def create_dataset(self) -> None:

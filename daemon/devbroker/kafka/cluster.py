@@ -106,7 +106,8 @@ class Cluster(DevBroker):
         self._session_ids = itertools.count(1)
         # Faults.
         self.tamper: Callable[[Request, bytes], bytes] | None = None  # maps each response's frame to what is sent
-        self.forbidden: set[str] = set()  # topics in transactions; "transactional ids", "coordinators", "settings"
+        # Topics in transactions; "read …" of a topic; "transactional ids", "coordinators", "settings".
+        self.forbidden: set[str] = set()
         self.batch_refusals = Faults[Refusal]()
         self.fetch_refusals = Faults[int]()  # of whole requests
         self.read_refusals = Faults[int]()  # of partitions in a Fetch

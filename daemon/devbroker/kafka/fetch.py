@@ -142,6 +142,8 @@ def _collect(asked: _Fetch, enough: int) -> Body | None:
             assert topic is not None
             if (code := broker.read_refusals.take()) is not None:
                 raise RefusedError(code)
+            if f"read {topic.name}" in broker.forbidden:
+                raise RefusedError(Code.TOPIC_AUTHORIZATION_FAILED)
             _check_readable(connection, request, partition, one.get("current_leader_epoch", -1))
             near = (
                 broker.nearest(partition, request.body.get("rack_id", ""))

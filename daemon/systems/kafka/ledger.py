@@ -21,6 +21,7 @@ from ..ledger import LedgerOptions, LedgerRefused
 from ..produced import ProduceError
 from ..producing.topicwriter import failed
 from ..reading.clusterreader import ClusterReader
+from ..source import LogStopped
 from ..writer import WriteOptions
 from .cluster import ClientCluster, Cluster
 from .fence import patiently
@@ -106,6 +107,10 @@ class KafkaLedgerWriter(KafkaWriter):
                         if key and value:
                             found[key] = value  # at the end: the order is that of the commits
                 chunk.release()
+        except LogStopped as exc:
+            if exc.reason == "refused":
+                raise LedgerRefused(str(exc)) from exc
+            raise
         finally:
             await reader.close()
         return found

@@ -120,7 +120,7 @@ class ClusterReader:
         finally:
             finding.cancel()
         if self._stopped:
-            raise LogStopped("; ".join(map(str, self._stopped)))
+            raise LogStopped("; ".join(map(str, self._stopped)), self._stopped[0].reason)
 
     def _take(self) -> Chunk | None:
         """Return the next chunk that has arrived, or None. Raises the error that has ended the reading."""
