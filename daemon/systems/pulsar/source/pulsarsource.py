@@ -251,6 +251,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             partition.uncompared += 1
             if isinstance(exc, TimeoutError | LinkLost) and partition.uncompared < MOST_UNCOMPARED:
                 raise FastwireError(f"the last landed entry cannot be compared: {why}") from exc
+            partition.uncompared = 0
             log.warning("the last landed entry was not compared", topic=str(log_), error=why)
             return False
         partition.uncompared = 0

@@ -171,7 +171,13 @@ async def test_a_last_entry_that_cannot_be_read_is_waited_for_a_while(
         monkeypatch.setattr(lastentry, "witness_at", silent)
         async with reading(broker, coverage=pipe.coverage) as again:
             await again.got(20)
-        assert tried == pulsarsource.MOST_UNCOMPARED
+            assert tried == pulsarsource.MOST_UNCOMPARED
+            await again.drained()
+            monkeypatch.setattr(pulsarsource, "AWAY_S", 0.0)
+            broker.drop_connections()  # as many attempts for each time
+            broker.append("t", entries(12, 2))
+            await again.got(40)
+        assert tried == 2 * pulsarsource.MOST_UNCOMPARED
         assert "the last landed entry was not compared" in caplog.text
 
 
