@@ -77,7 +77,10 @@ async def test_topics_of_a_pattern_come_and_go_and_come_again(ground: Ground) ->
             pipe.commit()
             await until(lambda: ground.behind("orders-c") == 0, "that all of the new topic is confirmed")
             ground.delete("orders-d")
-            await until(lambda: stages(pipe, "orders-d") == {"gone"}, "three that are gone")
+            # An old broker that is asked for its partitions just then makes it again, without partitions.
+            three = [one for one in pipe.source.partitions if one.log.topic.endswith("orders-d")]
+            assert len(three) == 3
+            await until(lambda: {one.stage.value for one in three} == {"gone"}, "three that are gone")
             ground.add("orders-b", 0)
             await pipe.got(70)
             assert pipe.once()
