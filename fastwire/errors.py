@@ -2,9 +2,11 @@
 TypeError.
 """
 
+from collections.abc import Iterator
+
 from .reason import Reason
 
-__all__ = ["CorruptEntryError", "FastwireError", "ProtocolError", "UnsupportedError"]
+__all__ = ["CorruptEntryError", "FastwireError", "ProtocolError", "UnsupportedError", "causes"]
 
 
 class FastwireError(Exception):
@@ -45,3 +47,11 @@ class CorruptEntryError(FastwireError):
 
 class UnsupportedError(FastwireError):
     """The peer is intact but requires a feature that this version does not support."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield ``error``, then what has caused it, and so on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__

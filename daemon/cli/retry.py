@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fastwire.errors import FastwireError
+from fastwire.errors import FastwireError, causes
 
 from ..net.backoff import Backoff
 from ..net.endpoint import ConnectionRefused
@@ -41,8 +41,6 @@ async def open_when_up(open_: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(backoff.next())
 
 
-def is_refused(error: BaseException | None) -> bool:
+def is_refused(error: BaseException) -> bool:
     """Return True if ``error`` is a refused connection, or was caused by one."""
-    while error is not None and not isinstance(error, ConnectionRefused):
-        error = error.__cause__
-    return error is not None
+    return any(isinstance(each, ConnectionRefused) for each in causes(error))

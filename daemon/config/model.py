@@ -194,8 +194,13 @@ class PipelineConfig(Table):
         return self.decode is not None or self.transform is not None
 
     @property
+    def brokers_decide(self) -> bool:
+        """True if the brokers of the topic that is written to decide whether that is exactly once."""
+        return self.sink.is_topic and self.sink.delivery is None and not self.at_least_once_because
+
+    @property
     def at_least_once_because(self) -> str:
-        """Of a topic without ``delivery``: the reason why it is at least once; "" if its brokers decide."""
+        """The reason why a topic without ``delivery`` is written at least once; "" if its brokers decide."""
         grammar = grammar_named(self.sink.type)
         if grammar.exactly_once != "transactions":
             return f"topics of {grammar.title} are exactly once only if sink.delivery says so"

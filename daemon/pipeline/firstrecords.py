@@ -11,12 +11,11 @@ from fastwire.errors import FastwireError
 from ..config import PipelineConfig, Start
 from ..runtime.errors import SinkFailedError
 from ..runtime.logs import get_logger
-from ..sinks.valuedecoder import MOST_SAMPLES, ValueDecoder
+from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES, ValueDecoder
 from ..systems.registry import reading
 
 __all__ = ["FirstRecords"]
 
-MOST_BYTES = 16 << 20
 LIMIT_S = 20.0  # for the reading of the first records
 _log = get_logger("sink")
 
@@ -59,7 +58,7 @@ class FirstRecords:
         """Return the values of the first records from ``start`` on that there are now."""
         source = self._config.source
         values: list[bytes] = []
-        left = MOST_BYTES
+        left = MOST_SAMPLE_BYTES
         try:
             async with asyncio.timeout(LIMIT_S), reading(source, source.chosen, start) as reader:
                 async for chunk in reader.up_to_now():

@@ -53,7 +53,7 @@ def topic_sink(config: PipelineConfig) -> PipelineTopicSink:
     ordering_keys = "orderingKey" in row_of(system).names
     needed = needed_columns(config.source.system, row_of(config.source.system).names)
     outlet = TopicOutlet(make_writer, what)
-    if sink.delivery is None and not config.at_least_once_because:
+    if config.brokers_decide:
         ledger = _in_transactions(config, options, what, needed, ordering_keys=ordering_keys)
         return DefaultTopicSink(ledger, TopicSink(outlet, ordering_keys=ordering_keys))
     if sink.delivery == "exactly-once":

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
+from fastwire.errors import causes
 
 from ..runtime.errors import DatasetMismatchError, SinkFailedError
 from ..runtime.logs import get_logger
@@ -51,7 +52,8 @@ class DefaultTopicSink:
         """Decide, and open the chosen sink; raises what that one raises."""
         if self._open is self._ledger:
             try:
-                coverage = self._ledger.prove(self._ledger.open())
+                coverage = self._ledger.open()
+                self._ledger.prove()
             except (SinkFailedError, DatasetMismatchError) as exc:
                 if not _is_refusal(exc):
                     raise
@@ -82,8 +84,6 @@ class DefaultTopicSink:
         self._open.close()
 
 
-def _is_refusal(error: BaseException | None) -> bool:
+def _is_refusal(error: BaseException) -> bool:
     """Return True if the brokers let this client have no transactions, or the positions are those of another source."""
-    while error is not None and not isinstance(error, LedgerRefused | DatasetMismatchError):
-        error = error.__cause__
-    return error is not None
+    return any(isinstance(each, LedgerRefused | DatasetMismatchError) for each in causes(error))

@@ -22,7 +22,7 @@ import orjson
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.coverage import Coverage, OverlapError
-from fastwire.errors import FastwireError
+from fastwire.errors import causes
 from fastwire.position import Gap, Log, Position, Span, format_position, positions_of
 from fastwire.producer import TransactionLost
 
@@ -198,16 +198,15 @@ class LedgerTopicSink(TopicSink):
             self._follow(cursors)
         return self._positions.coverage.copy()
 
-    def prove(self, coverage: Coverage) -> Coverage:
-        """Commit the description and read it, which shows that this client may; return ``coverage``.
+    def prove(self) -> None:
+        """Commit the description and read it, which shows that this client may.
 
         Raises as ``commit``, and DatasetMismatchError.
         """
         key, value = self._positions.described()
         self._calling(lambda: self._ledger.commit({key: value}))
-        if not coverage.logs():  # nothing but an entry shows the right to read
+        if not self._positions.coverage.logs():  # nothing but an entry shows the right to read
             self._calling(self._read)
-        return coverage
 
     def create_dataset(self) -> None:
         """Do nothing: the topic of the positions is made when the writer is opened."""
@@ -394,8 +393,6 @@ class LedgerTopicSink(TopicSink):
         self._describe()
 
 
-def _is_lost(error: BaseException | None) -> bool:
+def _is_lost(error: BaseException) -> bool:
     """Return True if a transaction was lost, by a fence of another daemon or a timeout."""
-    while error is not None and not isinstance(error, TransactionLost):
-        error = error.__cause__
-    return isinstance(error, FastwireError)
+    return any(isinstance(each, TransactionLost) for each in causes(error))

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Any, TypeVar
 
-from fastwire.errors import FastwireError
+from fastwire.errors import FastwireError, causes
 
 from ..net.backoff import Backoff
 from ..net.endpoint import LinkLost, RequestTimeout, UnreachableError
@@ -178,8 +178,6 @@ class TopicOutlet:
                 held.exception()  # the failure of closing; the connection is gone either way
 
 
-def _is_away(error: BaseException | None) -> bool:
+def _is_away(error: BaseException) -> bool:
     """Return True if ``error`` was caused by a broker that does not answer."""
-    while error is not None and not isinstance(error, UnreachableError | LinkLost | RequestTimeout):
-        error = error.__cause__
-    return error is not None
+    return any(isinstance(each, UnreachableError | LinkLost | RequestTimeout) for each in causes(error))

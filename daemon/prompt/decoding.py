@@ -23,7 +23,6 @@ __all__ = ["Piece", "Undecoded", "decode_table", "decoded", "decoder_for", "firs
 
 Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]
 """Records, and their logs: of each run the first row and the number of rows."""
-MOST_BYTES = 16 << 20
 
 
 class Piece(NamedTuple):
@@ -97,7 +96,7 @@ def first_inferred(decoder: "ValueDecoder", pieces: Iterator[Undecoded], limit: 
 
     Those are so many rows as pipelines look at, or ``limit`` if that is less. Raises DatasetMismatchError.
     """
-    from ..sinks.valuedecoder import MOST_SAMPLES
+    from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES
 
     wanted = MOST_SAMPLES if limit is None else min(limit, MOST_SAMPLES)
     first: list[Undecoded] = []
@@ -106,7 +105,7 @@ def first_inferred(decoder: "ValueDecoder", pieces: Iterator[Undecoded], limit: 
         first.append(piece)
         rows += piece[0].num_rows
         nbytes += piece[0].column("value").nbytes
-        if rows >= wanted or nbytes >= MOST_BYTES:
+        if rows >= wanted or nbytes >= MOST_SAMPLE_BYTES:
             break
     values = chain.from_iterable(batch.column("value") for batch, _ in first)
     decoder.infer(value.as_py() for value in islice(values, wanted) if value.is_valid)

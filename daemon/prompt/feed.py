@@ -48,7 +48,7 @@ class Feed(Generic[_Opened, _Chunk]):
         self.close()
 
     def next(self, timeout_s: float | None = None) -> _Chunk | None:
-        """Return the next chunk; None at the end, and if there is none within ``timeout_s`` seconds."""
+        """Return the next chunk; None at the end of the reading, and after ``timeout_s`` seconds without a chunk."""
         return self.call(self._next(timeout_s))
 
     def call(self, work: Coroutine[Any, Any, _T]) -> _T:

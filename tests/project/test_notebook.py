@@ -58,7 +58,7 @@ def test_what_the_notebook_shows_works(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_notebook_is_as_it_is_kept() -> None:
-    """Without results and counts, which would differ each time that somebody runs it."""
+    """The notebook is kept without results and counts, which differ from run to run."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)

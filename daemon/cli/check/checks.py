@@ -88,7 +88,7 @@ def promise(pipeline: PipelineConfig) -> str:
         return (
             "exactly once: records and positions are one transaction, for readers with isolation.level=read_committed"
         )
-    if sink.is_topic and sink.delivery is None and not pipeline.at_least_once_because:
+    if pipeline.brokers_decide:
         return (
             "exactly once if the brokers of the topic allow transactions, for readers with "
             "isolation.level=read_committed, else at least once: check --connect and the log say which"

@@ -48,12 +48,11 @@ async def _check_all(config: Config, *, every: bool) -> list[CheckResult]:
 async def _check_target(name: str, pipeline: PipelineConfig, connection: Connection, topic: str) -> list[CheckResult]:
     """Look for the topic that a pipeline writes to, and for what it needs to write to it exactly once."""
     system, sink = system_named(connection.system), pipeline.sink
-    chosen = sink.delivery is None and not pipeline.at_least_once_because
     more: list[LedgerFinding] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
             topics, _ = await system.describe(connection, TopicChoice((topic,)))
-            if chosen or (sink.delivery == "exactly-once" and sink.path is None):
+            if pipeline.brokers_decide or (sink.delivery == "exactly-once" and sink.path is None):
                 more = await system.inspect_ledger(connection, topic, ledger_options(pipeline))
     except FastwireError as exc:
         return [CheckResult(name, "target", False, str(exc))]
@@ -62,8 +61,11 @@ async def _check_target(name: str, pipeline: PipelineConfig, connection: Connect
     counts = ", ".join(counted(count, "partition") if count else "not partitioned" for _, count in topics)
     return [
         CheckResult(name, "target", True, f"{topic}: {counts}"),
-        *([_delivery(name, more)] if chosen else ()),
-        *(CheckResult(name, "exactly once", finding.ok, finding.detail) for finding in more if not chosen),
+        *(
+            [_delivery(name, more)]
+            if pipeline.brokers_decide
+            else [CheckResult(name, "exactly once", finding.ok, finding.detail) for finding in more]
+        ),
     ]
 
 

@@ -119,37 +119,28 @@ def infer(
         text = configuration(
             name, url, system, topics, broker, schema.keys | known | columns, Place(sink, name, catalog)
         )
+    if output is not None:
+        output.write_bytes(schema.content)
+    if config is not None:
         try:
-            if output is not None:
-                output.write_bytes(schema.content)  # which the configuration names
-            parse_config(text)
+            parse_config(text)  # which reads the schema
         except ConfigError as exc:
             if output is not None:
                 output.unlink()
             say(f"no configuration: {exc}", err=True)
             raise typer.Exit(1) from None
-    if output is not None:
-        if config is None:
-            output.write_bytes(schema.content)
-        say("")
-        say(f"the schema is in {output}")
-    elif config is not None:
-        pass
-    elif schema.text:
-        say("")
-        say(f"the schema, for a file {place} (--output {place} writes it)")
-        say("")
-        for line in schema.text.splitlines():
-            say(line)
-    else:
-        say("")
-        say(f"the schema is a descriptor set: --output {place} writes it")
-    say("")
-    if config is not None:
         config.write_text(text, encoding="utf-8")
-        say(f"the configuration is in {config}")
-        return
-    say("in the configuration")
-    say("")
-    for line in lines(f"pipelines.{name}.decode", schema.keys | {"schema": str(place)}):
+    if output is not None:
+        told = [f"the schema is in {output}", ""]
+    elif config is not None:
+        told = []
+    elif schema.text:
+        told = [f"the schema, for a file {place} (--output {place} writes it)", "", *schema.text.splitlines(), ""]
+    else:
+        told = [f"the schema is a descriptor set: --output {place} writes it", ""]
+    if config is not None:
+        told.append(f"the configuration is in {config}")
+    else:
+        told += ["in the configuration", "", *lines(f"pipelines.{name}.decode", schema.keys | {"schema": str(place)})]
+    for line in ("", *told):
         say(line)

@@ -30,9 +30,14 @@ _STATE = re.compile(r"\.?([0-9]+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?
 
 
 def newest_batch(checkpoint: Path, *, done: bool = False) -> int | None:
-    """Return the number of the last batch that was planned, or is ``done``; None if there is none."""
-    log = checkpoint / (_COMMITS if done else _OFFSETS)
-    return max((int(file.name) for file in log.glob("[0-9]*") if file.name.isdecimal()), default=None)
+    """Return the number of the last batch that was planned, or with ``done`` committed; None before the first one."""
+    files = _batches(checkpoint / (_COMMITS if done else _OFFSETS))
+    return max((int(file.name) for file in files), default=None)
+
+
+def _batches(log: Path) -> list[Path]:
+    """Return the files of a log of the checkpoint, each named by the number of its batch."""
+    return [file for file in log.glob("[0-9]*") if file.name.isdecimal()]
 
 
 def read_end(checkpoint: Path, batch: int) -> dict[str, Any]:
@@ -87,8 +92,7 @@ def drop_cut_logs(checkpoint: Path) -> None:
     The batch is planned again, and the tables know what of it has landed.
     """
     for log, lines in ((_FILES, 1), (_COMMITS, 2), (_OFFSETS, 3)):
-        numbers = [file for file in (checkpoint / log).glob("[0-9]*") if file.name.isdecimal()]
-        newest = max(numbers, key=lambda file: int(file.name), default=None)
+        newest = max(_batches(checkpoint / log), key=lambda file: int(file.name), default=None)
         if newest is not None and not _is_whole(newest, lines):
             for file in (newest, newest.with_name(f".{newest.name}.crc")):
                 file.unlink(missing_ok=True)

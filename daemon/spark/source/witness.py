@@ -39,7 +39,7 @@ class WitnessBroker(Protocol):
     def holds(self, witness: Witness) -> bool | None:
         """Return False if the broker has another record there, and None if it cannot be read now.
 
-        A record that is gone is none.
+        A record that is gone counts as unchanged.
         """
 
 

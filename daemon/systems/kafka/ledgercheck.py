@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
 
-from fastwire.errors import FastwireError, UnsupportedError
+from fastwire.errors import FastwireError, UnsupportedError, causes
 from fastwire.kafka.format.error import RETRY, BrokerError, Code
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.protocol.connection import Key
@@ -74,9 +74,7 @@ def refusals(what: str) -> Iterator[None]:
     try:
         yield
     except FastwireError as exc:
-        cause: BaseException | None = exc
-        while cause is not None and not isinstance(cause, BrokerError | UnsupportedError):
-            cause = cause.__cause__
+        cause = next((each for each in causes(exc) if isinstance(each, BrokerError | UnsupportedError)), None)
         if isinstance(cause, UnsupportedError) or (isinstance(cause, BrokerError) and cause.code in REFUSED):
             raise LedgerRefused(f"{what}: {exc}") from exc
         raise
@@ -146,16 +144,15 @@ async def refuse_retention(cluster: Cluster, topic: str) -> None:
 async def inspect_ledger(connection: Connection, topic: str, ledger: LedgerOptions) -> list[LedgerFinding]:
     """See ``System.inspect_ledger``."""
     async with ClientCluster(ClientSettings(**client_fields(connection))) as cluster:
-        return [
-            await _coordinator(cluster, ledger.name, topic),
-            *await _topic(cluster, topic, "records", {_Right.WRITE, _Right.DESCRIBE}),
-            *await _positions(cluster, topic, ledger.topic),
-            *(
-                await _topic(cluster, ledger.dead_letters, "dead letters", {_Right.WRITE, _Right.DESCRIBE})
-                if ledger.dead_letters
-                else ()
-            ),
-        ]
+        found = [await _coordinator(cluster, ledger.name, topic)]
+        target, positions, *letters = await _described(
+            cluster, topic, ledger.topic, *([ledger.dead_letters] if ledger.dead_letters else ())
+        )
+        found += await _topic(cluster, target, "records", {_Right.WRITE, _Right.DESCRIBE})
+        found += await _positions(cluster, target, positions)
+        for each in letters:
+            found += await _topic(cluster, each, "dead letters", {_Right.WRITE, _Right.DESCRIBE})
+        return found
 
 
 async def _coordinator(cluster: Cluster, name: str, topic: str) -> LedgerFinding:
@@ -178,10 +175,9 @@ async def _described(cluster: Cluster, *topics: str) -> list[Body]:
     return [found[topic] for topic in topics]
 
 
-async def _topic(cluster: Cluster, topic: str, what: str, needed: Iterable[_Right]) -> list[LedgerFinding]:
+async def _topic(cluster: Cluster, described: Body, what: str, needed: Iterable[_Right]) -> list[LedgerFinding]:
+    topic, code = described["name"], described["error_code"]
     about, own = f"{topic} for {what}", what != "records"
-    (described,) = await _described(cluster, topic)
-    code = described["error_code"]
     if code == Code.UNKNOWN_TOPIC_OR_PARTITION and own:
         return [await _creatable(cluster, topic, what)]
     if code:
@@ -211,18 +207,18 @@ def _lacking(described: Mapping[str, int], needed: Iterable[_Right]) -> list[str
     return [right.name for right in sorted(needed) if not rights >> right & 1]
 
 
-async def _positions(cluster: Cluster, target: str, topic: str) -> list[LedgerFinding]:
-    found = await _topic(cluster, topic, "positions", set(_Right))
-    (described,) = await _described(cluster, topic)
+async def _positions(cluster: Cluster, target: Body, described: Body) -> list[LedgerFinding]:
+    topic = described["name"]
+    found = await _topic(cluster, described, "positions", set(_Right))
     if described["error_code"] or not found[0].ok:
         return found
     try:
         await refuse_retention(cluster, topic)
     except FastwireError as exc:
         found.append(LedgerFinding(False, str(exc), isinstance(exc, LedgerRefused)))
-    copies, wanted = map(_copies, await _described(cluster, topic, target))
+    copies, wanted = _copies(described), _copies(target)
     if copies < wanted:
-        text = f"{topic} for positions: {copies} replica, and {target} has {wanted}: give it as many"
+        text = f"{topic} for positions: {copies} replica, and {target['name']} has {wanted}: give it as many"
         found.append(LedgerFinding(False, text))
     return found
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fastwire.errors import FastwireError
+from fastwire.errors import FastwireError, causes
 from fastwire.pulsar.format.server_error import Remedy
 from fastwire.pulsar.protocol.request import BrokerError
 
@@ -32,8 +32,6 @@ async def in_turn(open_producer: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(backoff.next())
 
 
-def _is_busy(error: BaseException | None) -> bool:
+def _is_busy(error: BaseException) -> bool:
     """Return True if another producer of the name is connected, as far as the broker knows."""
-    while error is not None and not (isinstance(error, BrokerError) and error.remedy is Remedy.TURN):
-        error = error.__cause__
-    return error is not None
+    return any(isinstance(each, BrokerError) and each.remedy is Remedy.TURN for each in causes(error))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from fastwire.errors import FastwireError
+from fastwire.position import Position
 
 from ...net.endpoint import LinkLost
 from ...runtime.logs import get_logger
@@ -24,8 +25,18 @@ P = TypeVar("P", bound=PulledPartition[Any])
 log = get_logger("source")
 
 
+class _Slots(Protocol):
+    def position(self, index: int) -> Position: ...
+
+    def look_back(self, index: int) -> None: ...
+
+
 class LeaderReader(Protocol[P]):
     """The source, as far as ``Leaders`` uses it."""
+
+    @property
+    def slots(self) -> _Slots:
+        """The positions of the partitions, by log index."""
 
     @property
     def partitions(self) -> list[P]:
@@ -105,6 +116,8 @@ class Leaders(ABC, Generic[L, P]):
             return  # since its connection was asked for
         if not link.ready:
             raise LinkLost(f"connection to {link} is closed")  # closed while something else was asked for
+        if partition.log_start < self._source.slots.position(partition.index).a:
+            self._source.slots.look_back(partition.index)  # another leader, or a broker that was away
         partition.link = link
         partition.error = ""
         link.fetcher.add(target)

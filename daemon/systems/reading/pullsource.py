@@ -64,8 +64,11 @@ class PullSettings(Protocol):
 class Slots(Protocol):
     """The positions of partitions, by log index."""
 
-    def attach(self, index: int, position: Position, session: int) -> None:
-        """Read from ``position`` on; only answers to requests of ``session`` count from here on."""
+    def attach(self, index: int, position: Position, session: int, witness: int | None = None) -> None:
+        """Read from ``position`` on; only answers to requests of ``session`` count from here on.
+
+        ``witness`` is what the record before the position is known by, which the first answer is compared with.
+        """
 
     def detach(self, index: int) -> None:
         """Drop all answers about this partition from now on."""
@@ -193,7 +196,10 @@ class PullSource(ClusteredSource[C, L, P]):
 
     def _attach(self, partition: P, at: Position, coverage: Coverage) -> None:
         """Read ``partition`` from ``at`` on, where ``coverage`` ends."""
-        self.slots.attach(partition.index, at, partition.session)
+        # Offsets are given again by a broker that was restored, so the last record that has landed says whether it is
+        # still the same log.
+        witness = coverage.witness(partition.log) if partition.log_start < at.a else None
+        self.slots.attach(partition.index, at, partition.session, witness)
 
     def has_ended(self, partition: P) -> bool:
         """Return True if a granted partition was read up to the end of a bounded run."""

@@ -363,7 +363,7 @@ cdef int put_records(
 cdef bint find_record(
     const BatchHead* head, int64_t delta, const uint8_t* p, const uint8_t* end, Known* known
 ) noexcept nogil:
-    """Find the record of this offset delta among the records at ``p``; False if there is none, or damage before it."""
+    """Find the record of this offset delta among the records at ``p``; False if it is missing, or behind damage."""
     cdef uint64_t raw = 0
     cdef uint64_t milli = 0
     cdef int64_t size

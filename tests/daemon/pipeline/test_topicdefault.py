@@ -193,7 +193,7 @@ def test_the_positions_of_another_source_are_not_used(
 
 
 def test_a_cluster_that_cannot_have_a_coordinator_is_written_at_least_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One broker whose topic of the coordinators wants three replicas: it says for ever that there is none yet."""
+    """The coordinators' topic wants three replicas, and the only broker answers that no coordinator is available."""
     monkeypatch.setattr(ledgercheck, "COORDINATOR_S", 0.1)
     with running(KafkaDevBroker(KafkaOptions(auto_create=False))) as target:
         target.create_topic("copy", 1)

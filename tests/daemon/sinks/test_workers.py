@@ -21,7 +21,7 @@ async def begun(thread: SinkThread) -> None:
 
 
 async def test_a_call_that_waits_for_a_thread_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand sinks that commit at once most wait for a thread, and none of them hangs."""
+    """A thousand sinks commit at once: most of them wait for a thread, and none counts as hung."""
     monkeypatch.setattr(workers_module, "STUCK_S", 3600.0)  # else the second call gets a thread of its own
     workers = Workers(1, "test")
     first, second = (SinkThread(DiscardSink(), name, workers) for name in "ab")

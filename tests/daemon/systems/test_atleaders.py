@@ -10,7 +10,7 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.kafka.protocol.metadata import Metadata
-from fastwire.position import Log
+from fastwire.position import Log, Position
 from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.kafka.source.partition import Partition
 from fastwire_daemon.systems.reading.atleaders import AtLeaders, Freshness
@@ -139,8 +139,10 @@ async def test_a_partition_that_pauses_while_its_connection_is_made_is_not_read(
     partition.move(Stage.READING)
     asked, connected = asyncio.Event(), asyncio.Event()
     read: list[object] = []
+    looked: list[int] = []
     link: Any = SimpleNamespace(ready=True, fetcher=SimpleNamespace(add=read.append))
-    reader: Any = SimpleNamespace(partitions=scene.partitions, placed=lambda link: None)
+    slots = SimpleNamespace(position=lambda index: Position(5, -1), look_back=looked.append)
+    reader: Any = SimpleNamespace(partitions=scene.partitions, placed=lambda link: None, slots=slots)
 
     class Connecting(Leaders[Any, Partition]):
         async def _place_one(self, partition: Partition) -> None:
@@ -155,3 +157,4 @@ async def test_a_partition_that_pauses_while_its_connection_is_made_is_not_read(
     connected.set()
     await asyncio.sleep(1)
     assert (read, partition.link) == (([], None) if pausing else (["target"], link))
+    assert looked == ([] if pausing else [0])  # another leader must have the record before the position

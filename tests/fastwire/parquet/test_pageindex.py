@@ -17,7 +17,7 @@ PAGE_ROWS = 20_000
 
 
 def bounds_of(file: bytes, chunk: dict[int, Any]) -> list[tuple[bool, bytes, bytes, int]]:
-    """Of each page: no value is in it, the bounds, the nulls."""
+    """Return for each page whether it is without values, its bounds, and its number of nulls."""
     index = Compact(file, chunk[6])
     found = index.struct()
     assert index.at == chunk[6] + chunk[7]

@@ -251,7 +251,7 @@ class PulsarBroker(BrokerBase[RangeCluster]):
         return Entries(self._cluster, partition, start, window=1, name=f"{self._options.prefix}-look")
 
     async def _first_of(self, entries: Entries, last: Position) -> Position | None:
-        """Return the first entry up to ``last``; None if there is none."""
+        """Return the first entry up to ``last``; None if no entry lies before it."""
         entries.grant()
         patient_until = time.monotonic() + self._options.patience_s
         while entries.position < last and not entries.ended:

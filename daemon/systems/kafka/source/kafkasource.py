@@ -173,12 +173,6 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         """Return the text of ``error``, with advice."""
         return explained(error)
 
-    def _attach(self, partition: Partition, at: Position, coverage: Coverage) -> None:
-        # Offsets and epochs are given again by a broker that was restored, so the last record that has landed says
-        # whether it is still the same log.
-        witness = coverage.witness(partition.log) if partition.log_start < at.a else None
-        self.slots.attach(partition.index, at, partition.session, witness)
-
     # --- what links tell
 
     def on_throttled(self, link: Link, seconds: float) -> None:

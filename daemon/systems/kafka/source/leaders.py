@@ -89,8 +89,6 @@ class KafkaLeaders(Leaders[Link, Partition]):
         if end is not None:
             self._reader.part(partition, end.a)
             return
-        if partition.log_start < self._reader.slots.position(partition.index).a:
-            self._reader.slots.look_back(partition.index)  # another leader, or a broker that was away
         target = Target(partition.index, topic, partition.topic_id, number, epoch, session, partition.replica.near)
         self._read_by(partition, link, target)
         partition.checked_epoch = max(epoch, partition.checked_epoch)

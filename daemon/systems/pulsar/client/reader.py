@@ -68,10 +68,10 @@ class Reader(Intake):
     ``start`` is ``"earliest"``, ``"latest"``, a time with a time zone, a ``timedelta`` before now, a message of a topic
     with one partition, or messages by the partition's name. A message is given by its id, by what ``send`` has returned
     for it, or by the position of its entry. Reading begins up to a second before a time, and more than that where the
-    broker takes longer to subscribe. It begins after the message, or
-    with ``inclusive`` at the message itself; ``"latest"`` with ``inclusive`` begins at the last message. Everything
-    else raises ValueError. After a lost connection reading continues at its position. A reader does not keep the broker
-    from deleting unread data: that takes retention, or a subscription.
+    broker takes longer to subscribe. It begins after a message, or with ``inclusive`` at the message itself;
+    ``"latest"`` with ``inclusive`` begins at the last message. Everything else raises ValueError. After a lost
+    connection reading continues at its position. A reader does not keep the broker from deleting unread data: that
+    takes retention, or a subscription.
     """
 
     ordered = True

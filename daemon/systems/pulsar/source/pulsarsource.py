@@ -79,8 +79,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._unsettled: set[int] = set()  # consumers whose permits are below the window
         self._acking: set[int] = set()  # consumers with acks to send
         self._coverage = Coverage()
-        # Of logs that had landed when this process began, or when their broker was away for long: their end and its
-        # witness, until the broker has shown it.
+        # The end that has landed and its witness, by log: set at the start of this process and after a broker was away
+        # for long, dropped when the broker has shown the same entry there.
         self._to_compare: dict[Log, tuple[Position, int]] = {}
 
     # --- the contract

@@ -1,13 +1,12 @@
 """Assignment of partitions to the connections of their leaders, and of their offsets (spec: tank 5.7, 8)."""
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from fastwire.errors import FastwireError
 from fastwire.tank.format.error import PartitionStatus
 from fastwire.tank.format.message import PartitionRange
 from fastwire.tank.protocol.fetch import Target
-from fastwire.tank.reading.slot import PartitionResult, SlotTable
+from fastwire.tank.reading.slot import PartitionResult
 
 from ....runtime.tasks import Tasks
 from ...reading.atleaders import Freshness
@@ -25,16 +24,13 @@ def note_range(partition: Partition, found: PartitionRange) -> None:
     partition.log_start, partition.end = max(found.first, 1), found.last + 1
 
 
-class _Reader(LeaderReader[Partition], Protocol):
-    slots: SlotTable
-
-
 class TankLeaders(Leaders[Link, Partition]):
     """Assigns each partition that is read to its leader's connection."""
 
-    def __init__(self, reader: _Reader, cluster: Cluster, freshness: Freshness[Partition], tasks: Tasks) -> None:
+    def __init__(
+        self, reader: LeaderReader[Partition], cluster: Cluster, freshness: Freshness[Partition], tasks: Tasks
+    ) -> None:
         super().__init__(reader, freshness, tasks)
-        self._reader = reader
         self._cluster = cluster
 
     def refused(self, partition: Partition, result: PartitionResult) -> None:
@@ -49,8 +45,6 @@ class TankLeaders(Leaders[Link, Partition]):
         session = partition.session
         link = await self._cluster.leader("fetch", partition.place)
         if partition.granted and partition.session == session:
-            if partition.log_start < self._reader.slots.position(partition.index).a:
-                self._reader.slots.look_back(partition.index)  # another leader, or a broker that was away
             self._read_by(partition, link, Target(partition.index, *partition.place, session))
 
 

@@ -113,11 +113,6 @@ class TankSource(PullSource[Cluster, Link, Partition]):
         partition.behind_since = None
         return partition.gap(at)
 
-    def _attach(self, partition: Partition, at: Position, coverage: Coverage) -> None:
-        # A log has no id, so the last message that has landed says whether it is still the same one.
-        witness = coverage.witness(partition.log) if partition.log_start < at.a else None
-        self.slots.attach(partition.index, at, partition.session, witness)
-
     def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
         partition = self.partitions[index]
         if not super()._reached(index, head, coverage):

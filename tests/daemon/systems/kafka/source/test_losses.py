@@ -79,7 +79,7 @@ def restored(broker: KafkaDevBroker, kept: int, first: int) -> None:
 
 # Brokers of 0.11 tell no epoch; those of 4.1 tell the same one as before, and the id of the topic, from their backup.
 @pytest.mark.parametrize("release", ["0.11", "4.1"])
-async def test_a_restored_log_that_has_grown_again_while_nobody_read(release: str) -> None:
+async def test_a_log_that_was_restored_and_has_grown_while_the_daemon_was_down(release: str) -> None:
     async with serving(release=release) as broker:
         first = await landed_hundred(broker)
         coverage = Checkpoint.decode(Checkpoint(1, first.coverage).encode(), 1).coverage
