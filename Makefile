@@ -49,7 +49,7 @@ help:
 	@echo 'make docs     the generated documents: docs/configuration.md, pictures, figures, dashboard; the site: build/site'
 	@echo 'make dist     sdist and wheels in dist/, tried; PYTHONS="python3.12 …": for these interpreters'
 	@echo 'make bench    figures beside those of others, in one run'
-	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing a system under the sanitizers among it;'
+	@echo 'make soak     the long tests, below two hours on two cores: kills by the hundred, fuzzing under the sanitizers;'
 	@echo '              PART=2/4: a part of it'
 	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
 	@echo 'make debug    compiled modules for a debugger, in place; `make build` goes back'

@@ -16,6 +16,7 @@ from tests.support.abilities import marked, read, written
 from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
 from tests.support.soaked import Part, Soaked, commit
+from tests.support.soaked import settings as soak_settings
 
 pytest_plugins = ["tests.brokers.fixtures", "tests.databases.fixtures", "tests.stores.fixtures"]
 
@@ -138,21 +139,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailuresAtOnce(config))
 
 
-def show_tests(terminalreporter: pytest.TerminalReporter) -> dict[str, dict[str, int]]:
-    """A line a test function: how its cases ended, and how long they took, their fixtures included. Return the ends."""
+def show_tests(terminalreporter: pytest.TerminalReporter) -> tuple[dict[str, dict[str, int]], dict[str, float]]:
+    """A line a test function: how its cases ended, and how long they took, their fixtures included. Return both."""
     ended: dict[str, Counter[str]] = {}
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     for outcome in ("", *OUTCOMES):  # "": fixtures that were set up and taken down
         for report in terminalreporter.stats.get(outcome, []):
             name = report.nodeid.partition("[")[0]
-            seconds[name] += report.duration
+            seconds[name] = seconds.get(name, 0.0) + report.duration
             if outcome:
                 ended.setdefault(name, Counter())[outcome] += 1
     terminalreporter.section("tests", sep="-")
     for name, outcomes in sorted(ended.items()):
         counts = ", ".join(f"{times} {outcome}" for outcome, times in sorted(outcomes.items()))
         terminalreporter.write_line(f"{seconds[name] / 60:6.1f} min  {name}: {counts}")
-    return {name: dict(outcomes) for name, outcomes in ended.items()}
+    return {name: dict(outcomes) for name, outcomes in ended.items()}, seconds
 
 
 @pytest.hookimpl(trylast=True)
@@ -161,7 +162,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.option.markexpr == EVERYTHING and not config.option.collectonly:
         show_abilities(terminalreporter)
     soaks = config.option.markexpr == SOAK and not config.option.collectonly
-    ended = show_tests(terminalreporter) if soaks else {}
+    ended, seconds = show_tests(terminalreporter) if soaks else ({}, {})
     done = [
         value
         for report in terminalreporter.getreports("passed")
@@ -175,9 +176,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     reasons = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if soaks:
         ran = {report.nodeid for outcome in OUTCOMES for report in terminalreporter.stats.get(outcome, [])}
-        soaked = Soaked(
-            commit(), PART, tuple(sorted(ran)), ended, time.monotonic() - BEGAN, tuple(map(str, done)), dict(reasons)
-        )
+        took = {name: round(seconds[name], 1) for name in ended}
+        lines = tuple(map(str, done))
+        whole = time.monotonic() - BEGAN
+        soaked = Soaked(commit(), PART, tuple(sorted(ran)), ended, whole, lines, dict(reasons), took, soak_settings())
         soaked.write()
         terminalreporter.write_line(f"part {PART.number} of {PART.parts}: {PART.file}")
     if not reasons:

@@ -43,17 +43,22 @@ def half(number: int) -> Soaked:
         60.0,
         (f"{number} kills",),
         {"needs a broker": number},
+        {"tests/a.py::test": 30.0 * number},
+        {},
     )
 
 
+TESTS = half(1).tests + half(2).tests
+
+
 def test_parts_add_up() -> None:
-    whole = added_up([half(2), half(1)])
+    whole = added_up([half(2), half(1)], "c" * 40, TESTS)
     assert whole.outcomes == {"tests/a.py::test": {"passed": 3}}
     assert whole.tests == ("tests/a.py::test[2]", "tests/a.py::test[1]")
     assert whole.reasons == {"needs a broker": 3}
     assert whole.page() == (
         "Commit `cccccccccccc`: 3 passed, in 2 minutes.\n\n"
-        "| tests | cases |\n|---|---|\n| `a.py::test` | 3 passed |\n\n"
+        "| tests | cases | minutes |\n|---|---|---|\n| `a.py::test` | 3 passed | 1.5 |\n\n"
         "What they did:\n\n* 1 kills\n* 2 kills\n\nSkipped:\n\n* 3: needs a broker"
     )
 
@@ -72,7 +77,28 @@ WRONG = {
 def test_parts_that_are_not_a_whole(what: str) -> None:
     parts, said = WRONG[what]
     with pytest.raises(ValueError, match=said):
-        added_up(parts)
+        added_up(parts, "c" * 40, TESTS)
+
+
+def test_a_choice_of_tests_is_not_the_whole() -> None:
+    """By -k, or because the run was ended."""
+    with pytest.raises(ValueError, match=r"1 tests have not run, the first of them is tests/b.py::other"):
+        added_up([half(1), half(2)], "c" * 40, (*TESTS, "tests/b.py::other"))
+
+
+@pytest.mark.parametrize("tree", ["d" * 40, "c" * 40 + "+"])
+def test_the_parts_are_of_the_tree(tree: str) -> None:
+    parts = [replace(half(number), commit=tree if tree.endswith("+") else "c" * 40) for number in (1, 2)]
+    with pytest.raises(ValueError, match="take the tree of that commit, clean"):
+        added_up(parts, tree, TESTS)
+
+
+def test_a_shorter_soak_says_so() -> None:
+    shorter = {"FASTWIRE_KILLS": "20"}
+    parts = [replace(half(number), settings=shorter) for number in (1, 2)]
+    assert "FASTWIRE_KILLS was 20.\n" in added_up(parts, "c" * 40, TESTS).page()
+    with pytest.raises(ValueError, match="different settings"):
+        added_up([half(1), parts[1]], "c" * 40, TESTS)
 
 
 def test_a_part_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,13 @@
     python -m tests.support.soaked [--write] FILE…
 
 Each part leaves ``build/soak/2-of-4.json``; the whole is part 1 of 1. The command adds parts of one commit up and
-prints the summary; it fails if one is missing, stands twice, is of another commit, or has a test that has not passed.
-``--write`` puts the summary into ``docs/figures.md``.
+prints the summary; it fails if one is missing, stands twice, is of another commit than the tree, lacks a test (a choice
+by ``-k``, an end before all had run), or has a test that has not passed. ``--write`` puts the summary into
+``docs/figures.md``.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Part", "Soaked", "added_up", "commit"]
+__all__ = ["Part", "Soaked", "added_up", "commit", "settings"]
+
+# What makes a soak shorter or longer; the summary names those that were set.
+SETTINGS = ("FASTWIRE_FUZZ_SECONDS", "FASTWIRE_CAMPAIGN_CYCLES", "FASTWIRE_KILLS")
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "soak"
@@ -55,7 +60,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Soaked:
-    """The work of a part, or of all parts together. ``outcomes``: by test function; ``done``: lines of the tests."""
+    """The work of a part, or of all parts together.
+
+    By test function: ``outcomes``, and ``took``, seconds with fixtures. ``done`` are lines of the tests; ``settings``
+    those of ``SETTINGS`` that were set.
+    """
 
     commit: str
     part: Part
@@ -64,6 +73,8 @@ class Soaked:
     seconds: float
     done: tuple[str, ...]
     reasons: dict[str, int]
+    took: dict[str, float]
+    settings: dict[str, str]
 
     def write(self) -> None:
         """Leave it in the file of its part."""
@@ -83,6 +94,8 @@ class Soaked:
             value["seconds"],
             tuple(value["done"]),
             value["reasons"],
+            value["took"],
+            value["settings"],
         )
 
     @property
@@ -96,13 +109,14 @@ class Soaked:
         total = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
         lines = [
             f"Commit `{self.commit[:12]}`: {total}, in {self.seconds / 60:.0f} minutes.",
+            *(f"{name} was {value}." for name, value in sorted(self.settings.items())),
             "",
-            "| tests | cases |",
-            "|---|---|",
+            "| tests | cases | minutes |",
+            "|---|---|---|",
         ]
         for name, outcomes in sorted(self.outcomes.items()):
             said = ", ".join(f"{times} {outcome}" for outcome, times in sorted(outcomes.items()))
-            lines.append(f"| `{name.removeprefix('tests/')}` | {said} |")
+            lines.append(f"| `{name.removeprefix('tests/')}` | {said} | {self.took[name] / 60:.1f} |")
         if self.done:
             lines += ["", "What they did:", "", *(f"* {each}" for each in sorted(self.done))]
         if self.reasons:
@@ -122,23 +136,58 @@ def commit() -> str:
     return said.stdout.strip()
 
 
-def added_up(soaked: Sequence[Soaked]) -> Soaked:
-    """Add all parts of one soak up. Raises ValueError for parts that are not the whole of one."""
+def settings() -> dict[str, str]:
+    """Those of ``SETTINGS`` that the environment has."""
+    return {name: os.environ[name] for name in SETTINGS if name in os.environ}
+
+
+def _tests() -> set[str]:
+    """The names of all tests of a soak of this tree."""
+    environment = {name: value for name, value in os.environ.items() if name != "FASTWIRE_SOAK_PART"}
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "soak",
+        "-n",
+        "0",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    )
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
+    return {line for line in said.stdout.splitlines() if "::" in line}
+
+
+def added_up(soaked: Sequence[Soaked], tree: str, wanted: Iterable[str]) -> Soaked:
+    """Add all parts of one soak up: all tests ``wanted`` of commit ``tree``. Raises ValueError for less than that."""
     commits = {each.commit for each in soaked}
     if len(commits) != 1:
         raise ValueError(f"the parts are of {len(commits)} commits: {', '.join(sorted(commits))}")
+    if commits != {tree} or tree.endswith("+"):
+        raise ValueError(
+            f"the parts are of {commits.pop()} and the tree is {tree}: take the tree of that commit, clean"
+        )
+    if len({tuple(sorted(each.settings.items())) for each in soaked}) != 1:
+        raise ValueError(f"the parts have different settings ({', '.join(SETTINGS)})")
     counts = {each.part.parts for each in soaked}
     if len(counts) != 1:
         raise ValueError("the parts belong to different divisions")
-    wanted = set(range(1, counts.pop() + 1))
+    numbers = set(range(1, counts.pop() + 1))
     found = [each.part.number for each in soaked]
-    if missing := wanted - set(found):
-        raise ValueError(f"parts are missing: {', '.join(map(str, sorted(missing)))} of {len(wanted)}")
+    if missing := numbers - set(found):
+        raise ValueError(f"parts are missing: {', '.join(map(str, sorted(missing)))} of {len(numbers)}")
     tests = [test for each in soaked for test in each.tests]
-    if len(found) != len(wanted) or len(tests) != len(set(tests)):
+    if len(found) != len(numbers) or len(tests) != len(set(tests)):
         raise ValueError("a part stands there twice")
+    if lacking := sorted(set(wanted) - set(tests)):
+        raise ValueError(f"{len(lacking)} tests have not run, the first of them is {lacking[0]}")
     outcomes: dict[str, Counter[str]] = {}
+    took: Counter[str] = Counter()
     for each in soaked:
+        took.update(each.took)
         for name, times in each.outcomes.items():
             outcomes.setdefault(name, Counter()).update(times)
     return Soaked(
@@ -149,6 +198,8 @@ def added_up(soaked: Sequence[Soaked]) -> Soaked:
         sum(each.seconds for each in soaked),
         tuple(line for each in soaked for line in each.done),
         dict(sum((Counter(each.reasons) for each in soaked), Counter[str]())),
+        dict(took),
+        soaked[0].settings,
     )
 
 
@@ -159,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"there is no part in {FOLDER}: make soak", file=sys.stderr)
         return 2
     try:
-        whole = added_up([Soaked.read(file) for file in files])
+        whole = added_up([Soaked.read(file) for file in files], commit(), _tests())
     except ValueError as exc:
         print(exc, file=sys.stderr)
         return 2
