@@ -7,12 +7,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class AuthMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    AuthMethodNone: _ClassVar[AuthMethod]
-    AuthMethodYcaV1: _ClassVar[AuthMethod]
-    AuthMethodAthens: _ClassVar[AuthMethod]
-
 class ProtocolVersion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     v0: _ClassVar[ProtocolVersion]
@@ -86,14 +80,6 @@ class ProducerAccessMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     Exclusive: _ClassVar[ProducerAccessMode]
     WaitForExclusive: _ClassVar[ProducerAccessMode]
     ExclusiveWithFencing: _ClassVar[ProducerAccessMode]
-
-class TxnAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    COMMIT: _ClassVar[TxnAction]
-    ABORT: _ClassVar[TxnAction]
-AuthMethodNone: AuthMethod
-AuthMethodYcaV1: AuthMethod
-AuthMethodAthens: AuthMethod
 v0: ProtocolVersion
 v1: ProtocolVersion
 v2: ProtocolVersion
@@ -153,11 +139,9 @@ Shared: ProducerAccessMode
 Exclusive: ProducerAccessMode
 WaitForExclusive: ProducerAccessMode
 ExclusiveWithFencing: ProducerAccessMode
-COMMIT: TxnAction
-ABORT: TxnAction
 
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliverUnacknowledgedMessages", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "consumerStats", "consumerStatsResponse", "reachedEndOfTopic", "seek", "getLastMessageId", "getLastMessageIdResponse", "active_consumer_change", "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "getSchema", "getSchemaResponse", "authChallenge", "authResponse", "ackResponse", "getOrCreateSchema", "getOrCreateSchemaResponse", "newTxn", "newTxnResponse", "addPartitionToTxn", "addPartitionToTxnResponse", "addSubscriptionToTxn", "addSubscriptionToTxnResponse", "endTxn", "endTxnResponse", "endTxnOnPartition", "endTxnOnPartitionResponse", "endTxnOnSubscription", "endTxnOnSubscriptionResponse", "tcClientConnectRequest", "tcClientConnectResponse", "watchTopicList", "watchTopicListSuccess", "watchTopicUpdate", "watchTopicListClose", "topicMigrated")
+    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliverUnacknowledgedMessages", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "consumerStats", "consumerStatsResponse", "reachedEndOfTopic", "seek", "getLastMessageId", "getLastMessageIdResponse", "active_consumer_change", "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "getSchema", "getSchemaResponse", "authChallenge", "authResponse", "ackResponse", "watchTopicList", "watchTopicListSuccess", "watchTopicUpdate", "watchTopicListClose", "topicMigrated")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONNECT: _ClassVar[BaseCommand.Type]
@@ -197,39 +181,11 @@ class BaseCommand(_message.Message):
         AUTH_CHALLENGE: _ClassVar[BaseCommand.Type]
         AUTH_RESPONSE: _ClassVar[BaseCommand.Type]
         ACK_RESPONSE: _ClassVar[BaseCommand.Type]
-        GET_OR_CREATE_SCHEMA: _ClassVar[BaseCommand.Type]
-        GET_OR_CREATE_SCHEMA_RESPONSE: _ClassVar[BaseCommand.Type]
-        NEW_TXN: _ClassVar[BaseCommand.Type]
-        NEW_TXN_RESPONSE: _ClassVar[BaseCommand.Type]
-        ADD_PARTITION_TO_TXN: _ClassVar[BaseCommand.Type]
-        ADD_PARTITION_TO_TXN_RESPONSE: _ClassVar[BaseCommand.Type]
-        ADD_SUBSCRIPTION_TO_TXN: _ClassVar[BaseCommand.Type]
-        ADD_SUBSCRIPTION_TO_TXN_RESPONSE: _ClassVar[BaseCommand.Type]
-        END_TXN: _ClassVar[BaseCommand.Type]
-        END_TXN_RESPONSE: _ClassVar[BaseCommand.Type]
-        END_TXN_ON_PARTITION: _ClassVar[BaseCommand.Type]
-        END_TXN_ON_PARTITION_RESPONSE: _ClassVar[BaseCommand.Type]
-        END_TXN_ON_SUBSCRIPTION: _ClassVar[BaseCommand.Type]
-        END_TXN_ON_SUBSCRIPTION_RESPONSE: _ClassVar[BaseCommand.Type]
-        TC_CLIENT_CONNECT_REQUEST: _ClassVar[BaseCommand.Type]
-        TC_CLIENT_CONNECT_RESPONSE: _ClassVar[BaseCommand.Type]
         WATCH_TOPIC_LIST: _ClassVar[BaseCommand.Type]
         WATCH_TOPIC_LIST_SUCCESS: _ClassVar[BaseCommand.Type]
         WATCH_TOPIC_UPDATE: _ClassVar[BaseCommand.Type]
         WATCH_TOPIC_LIST_CLOSE: _ClassVar[BaseCommand.Type]
         TOPIC_MIGRATED: _ClassVar[BaseCommand.Type]
-        SCALABLE_TOPIC_LOOKUP: _ClassVar[BaseCommand.Type]
-        SCALABLE_TOPIC_UPDATE: _ClassVar[BaseCommand.Type]
-        SCALABLE_TOPIC_CLOSE: _ClassVar[BaseCommand.Type]
-        SCALABLE_TOPIC_SUBSCRIBE: _ClassVar[BaseCommand.Type]
-        SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: _ClassVar[BaseCommand.Type]
-        SCALABLE_TOPIC_ASSIGNMENT_UPDATE: _ClassVar[BaseCommand.Type]
-        WATCH_SCALABLE_TOPICS: _ClassVar[BaseCommand.Type]
-        WATCH_SCALABLE_TOPICS_UPDATE: _ClassVar[BaseCommand.Type]
-        WATCH_SCALABLE_TOPICS_CLOSE: _ClassVar[BaseCommand.Type]
-        WATCH_TC_ASSIGNMENTS: _ClassVar[BaseCommand.Type]
-        WATCH_TC_ASSIGNMENTS_UPDATE: _ClassVar[BaseCommand.Type]
-        WATCH_TC_ASSIGNMENTS_CLOSE: _ClassVar[BaseCommand.Type]
     CONNECT: BaseCommand.Type
     CONNECTED: BaseCommand.Type
     SUBSCRIBE: BaseCommand.Type
@@ -267,39 +223,11 @@ class BaseCommand(_message.Message):
     AUTH_CHALLENGE: BaseCommand.Type
     AUTH_RESPONSE: BaseCommand.Type
     ACK_RESPONSE: BaseCommand.Type
-    GET_OR_CREATE_SCHEMA: BaseCommand.Type
-    GET_OR_CREATE_SCHEMA_RESPONSE: BaseCommand.Type
-    NEW_TXN: BaseCommand.Type
-    NEW_TXN_RESPONSE: BaseCommand.Type
-    ADD_PARTITION_TO_TXN: BaseCommand.Type
-    ADD_PARTITION_TO_TXN_RESPONSE: BaseCommand.Type
-    ADD_SUBSCRIPTION_TO_TXN: BaseCommand.Type
-    ADD_SUBSCRIPTION_TO_TXN_RESPONSE: BaseCommand.Type
-    END_TXN: BaseCommand.Type
-    END_TXN_RESPONSE: BaseCommand.Type
-    END_TXN_ON_PARTITION: BaseCommand.Type
-    END_TXN_ON_PARTITION_RESPONSE: BaseCommand.Type
-    END_TXN_ON_SUBSCRIPTION: BaseCommand.Type
-    END_TXN_ON_SUBSCRIPTION_RESPONSE: BaseCommand.Type
-    TC_CLIENT_CONNECT_REQUEST: BaseCommand.Type
-    TC_CLIENT_CONNECT_RESPONSE: BaseCommand.Type
     WATCH_TOPIC_LIST: BaseCommand.Type
     WATCH_TOPIC_LIST_SUCCESS: BaseCommand.Type
     WATCH_TOPIC_UPDATE: BaseCommand.Type
     WATCH_TOPIC_LIST_CLOSE: BaseCommand.Type
     TOPIC_MIGRATED: BaseCommand.Type
-    SCALABLE_TOPIC_LOOKUP: BaseCommand.Type
-    SCALABLE_TOPIC_UPDATE: BaseCommand.Type
-    SCALABLE_TOPIC_CLOSE: BaseCommand.Type
-    SCALABLE_TOPIC_SUBSCRIBE: BaseCommand.Type
-    SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: BaseCommand.Type
-    SCALABLE_TOPIC_ASSIGNMENT_UPDATE: BaseCommand.Type
-    WATCH_SCALABLE_TOPICS: BaseCommand.Type
-    WATCH_SCALABLE_TOPICS_UPDATE: BaseCommand.Type
-    WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand.Type
-    WATCH_TC_ASSIGNMENTS: BaseCommand.Type
-    WATCH_TC_ASSIGNMENTS_UPDATE: BaseCommand.Type
-    WATCH_TC_ASSIGNMENTS_CLOSE: BaseCommand.Type
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -338,22 +266,6 @@ class BaseCommand(_message.Message):
     AUTHCHALLENGE_FIELD_NUMBER: _ClassVar[int]
     AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
     ACKRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    GETORCREATESCHEMA_FIELD_NUMBER: _ClassVar[int]
-    GETORCREATESCHEMARESPONSE_FIELD_NUMBER: _ClassVar[int]
-    NEWTXN_FIELD_NUMBER: _ClassVar[int]
-    NEWTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ADDPARTITIONTOTXN_FIELD_NUMBER: _ClassVar[int]
-    ADDPARTITIONTOTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ADDSUBSCRIPTIONTOTXN_FIELD_NUMBER: _ClassVar[int]
-    ADDSUBSCRIPTIONTOTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ENDTXN_FIELD_NUMBER: _ClassVar[int]
-    ENDTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ENDTXNONPARTITION_FIELD_NUMBER: _ClassVar[int]
-    ENDTXNONPARTITIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ENDTXNONSUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    ENDTXNONSUBSCRIPTIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    TCCLIENTCONNECTREQUEST_FIELD_NUMBER: _ClassVar[int]
-    TCCLIENTCONNECTRESPONSE_FIELD_NUMBER: _ClassVar[int]
     WATCHTOPICLIST_FIELD_NUMBER: _ClassVar[int]
     WATCHTOPICLISTSUCCESS_FIELD_NUMBER: _ClassVar[int]
     WATCHTOPICUPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -397,54 +309,28 @@ class BaseCommand(_message.Message):
     authChallenge: CommandAuthChallenge
     authResponse: CommandAuthResponse
     ackResponse: CommandAckResponse
-    getOrCreateSchema: CommandGetOrCreateSchema
-    getOrCreateSchemaResponse: CommandGetOrCreateSchemaResponse
-    newTxn: CommandNewTxn
-    newTxnResponse: CommandNewTxnResponse
-    addPartitionToTxn: CommandAddPartitionToTxn
-    addPartitionToTxnResponse: CommandAddPartitionToTxnResponse
-    addSubscriptionToTxn: CommandAddSubscriptionToTxn
-    addSubscriptionToTxnResponse: CommandAddSubscriptionToTxnResponse
-    endTxn: CommandEndTxn
-    endTxnResponse: CommandEndTxnResponse
-    endTxnOnPartition: CommandEndTxnOnPartition
-    endTxnOnPartitionResponse: CommandEndTxnOnPartitionResponse
-    endTxnOnSubscription: CommandEndTxnOnSubscription
-    endTxnOnSubscriptionResponse: CommandEndTxnOnSubscriptionResponse
-    tcClientConnectRequest: CommandTcClientConnectRequest
-    tcClientConnectResponse: CommandTcClientConnectResponse
     watchTopicList: CommandWatchTopicList
     watchTopicListSuccess: CommandWatchTopicListSuccess
     watchTopicUpdate: CommandWatchTopicUpdate
     watchTopicListClose: CommandWatchTopicListClose
     topicMigrated: CommandTopicMigrated
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., unsubscribe: _Optional[_Union[CommandUnsubscribe, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[CommandRedeliverUnacknowledgedMessages, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., consumerStats: _Optional[_Union[CommandConsumerStats, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[CommandConsumerStatsResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., seek: _Optional[_Union[CommandSeek, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[CommandActiveConsumerChange, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., getSchema: _Optional[_Union[CommandGetSchema, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[CommandGetSchemaResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., ackResponse: _Optional[_Union[CommandAckResponse, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[CommandGetOrCreateSchema, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[CommandGetOrCreateSchemaResponse, _Mapping]] = ..., newTxn: _Optional[_Union[CommandNewTxn, _Mapping]] = ..., newTxnResponse: _Optional[_Union[CommandNewTxnResponse, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[CommandAddPartitionToTxn, _Mapping]] = ..., addPartitionToTxnResponse: _Optional[_Union[CommandAddPartitionToTxnResponse, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[CommandAddSubscriptionToTxn, _Mapping]] = ..., addSubscriptionToTxnResponse: _Optional[_Union[CommandAddSubscriptionToTxnResponse, _Mapping]] = ..., endTxn: _Optional[_Union[CommandEndTxn, _Mapping]] = ..., endTxnResponse: _Optional[_Union[CommandEndTxnResponse, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[CommandEndTxnOnPartition, _Mapping]] = ..., endTxnOnPartitionResponse: _Optional[_Union[CommandEndTxnOnPartitionResponse, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[CommandEndTxnOnSubscription, _Mapping]] = ..., endTxnOnSubscriptionResponse: _Optional[_Union[CommandEndTxnOnSubscriptionResponse, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[CommandTcClientConnectRequest, _Mapping]] = ..., tcClientConnectResponse: _Optional[_Union[CommandTcClientConnectResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., topicMigrated: _Optional[_Union[CommandTopicMigrated, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., unsubscribe: _Optional[_Union[CommandUnsubscribe, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[CommandRedeliverUnacknowledgedMessages, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., consumerStats: _Optional[_Union[CommandConsumerStats, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[CommandConsumerStatsResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., seek: _Optional[_Union[CommandSeek, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[CommandActiveConsumerChange, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., getSchema: _Optional[_Union[CommandGetSchema, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[CommandGetSchemaResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., ackResponse: _Optional[_Union[CommandAckResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., topicMigrated: _Optional[_Union[CommandTopicMigrated, _Mapping]] = ...) -> None: ...
 
 class CommandConnect(_message.Message):
-    __slots__ = ("client_version", "auth_method", "auth_method_name", "auth_data", "protocol_version", "proxy_to_broker_url", "original_principal", "original_auth_data", "original_auth_method", "feature_flags", "proxy_version")
+    __slots__ = ("client_version", "auth_method_name", "auth_data", "protocol_version", "proxy_to_broker_url", "feature_flags")
     CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
-    AUTH_METHOD_FIELD_NUMBER: _ClassVar[int]
     AUTH_METHOD_NAME_FIELD_NUMBER: _ClassVar[int]
     AUTH_DATA_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROXY_TO_BROKER_URL_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_AUTH_DATA_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _ClassVar[int]
     FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
-    PROXY_VERSION_FIELD_NUMBER: _ClassVar[int]
     client_version: str
-    auth_method: AuthMethod
     auth_method_name: str
     auth_data: bytes
     protocol_version: int
     proxy_to_broker_url: str
-    original_principal: str
-    original_auth_data: str
-    original_auth_method: str
     feature_flags: FeatureFlags
-    proxy_version: str
-    def __init__(self, client_version: _Optional[str] = ..., auth_method: _Optional[_Union[AuthMethod, str]] = ..., auth_method_name: _Optional[str] = ..., auth_data: _Optional[bytes] = ..., protocol_version: _Optional[int] = ..., proxy_to_broker_url: _Optional[str] = ..., original_principal: _Optional[str] = ..., original_auth_data: _Optional[str] = ..., original_auth_method: _Optional[str] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ..., proxy_version: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_version: _Optional[str] = ..., auth_method_name: _Optional[str] = ..., auth_data: _Optional[bytes] = ..., protocol_version: _Optional[int] = ..., proxy_to_broker_url: _Optional[str] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
 class CommandConnected(_message.Message):
     __slots__ = ("server_version", "protocol_version", "max_message_size", "feature_flags")
@@ -459,26 +345,16 @@ class CommandConnected(_message.Message):
     def __init__(self, server_version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., max_message_size: _Optional[int] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "supports_scalable_topics", "supports_tc_metadata_discovery")
+    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation")
     SUPPORTS_AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_TOPIC_WATCHERS_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_GET_PARTITIONED_METADATA_WITHOUT_AUTO_CREATION_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_REPL_DEDUP_BY_LID_AND_EID_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_TOPIC_WATCHER_RECONCILE_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_SCALABLE_TOPICS_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_TC_METADATA_DISCOVERY_FIELD_NUMBER: _ClassVar[int]
     supports_auth_refresh: bool
     supports_broker_entry_metadata: bool
-    supports_partial_producer: bool
     supports_topic_watchers: bool
     supports_get_partitioned_metadata_without_auto_creation: bool
-    supports_repl_dedup_by_lid_and_eid: bool
-    supports_topic_watcher_reconcile: bool
-    supports_scalable_topics: bool
-    supports_tc_metadata_discovery: bool
-    def __init__(self, supports_auth_refresh: bool = ..., supports_broker_entry_metadata: bool = ..., supports_partial_producer: bool = ..., supports_topic_watchers: bool = ..., supports_get_partitioned_metadata_without_auto_creation: bool = ..., supports_repl_dedup_by_lid_and_eid: bool = ..., supports_topic_watcher_reconcile: bool = ..., supports_scalable_topics: bool = ..., supports_tc_metadata_discovery: bool = ...) -> None: ...
+    def __init__(self, supports_auth_refresh: bool = ..., supports_broker_entry_metadata: bool = ..., supports_topic_watchers: bool = ..., supports_get_partitioned_metadata_without_auto_creation: bool = ...) -> None: ...
 
 class CommandAuthChallenge(_message.Message):
     __slots__ = ("server_version", "challenge", "protocol_version")
@@ -747,20 +623,14 @@ class EncryptionKeys(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class CommandPartitionedTopicMetadata(_message.Message):
-    __slots__ = ("topic", "request_id", "original_principal", "original_auth_data", "original_auth_method", "metadata_auto_creation_enabled")
+    __slots__ = ("topic", "request_id", "metadata_auto_creation_enabled")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_AUTH_DATA_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _ClassVar[int]
     METADATA_AUTO_CREATION_ENABLED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     request_id: int
-    original_principal: str
-    original_auth_data: str
-    original_auth_method: str
     metadata_auto_creation_enabled: bool
-    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., original_principal: _Optional[str] = ..., original_auth_data: _Optional[str] = ..., original_auth_method: _Optional[str] = ..., metadata_auto_creation_enabled: bool = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., metadata_auto_creation_enabled: bool = ...) -> None: ...
 
 class CommandPartitionedTopicMetadataResponse(_message.Message):
     __slots__ = ("partitions", "request_id", "response", "error", "message")
@@ -783,24 +653,18 @@ class CommandPartitionedTopicMetadataResponse(_message.Message):
     def __init__(self, partitions: _Optional[int] = ..., request_id: _Optional[int] = ..., response: _Optional[_Union[CommandPartitionedTopicMetadataResponse.LookupType, str]] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class CommandLookupTopic(_message.Message):
-    __slots__ = ("topic", "request_id", "authoritative", "original_principal", "original_auth_data", "original_auth_method", "advertised_listener_name", "properties")
+    __slots__ = ("topic", "request_id", "authoritative", "advertised_listener_name", "properties")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_AUTH_DATA_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _ClassVar[int]
     ADVERTISED_LISTENER_NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     request_id: int
     authoritative: bool
-    original_principal: str
-    original_auth_data: str
-    original_auth_method: str
     advertised_listener_name: str
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
-    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., original_principal: _Optional[str] = ..., original_auth_data: _Optional[str] = ..., original_auth_method: _Optional[str] = ..., advertised_listener_name: _Optional[str] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., advertised_listener_name: _Optional[str] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class CommandLookupTopicResponse(_message.Message):
     __slots__ = ("brokerServiceUrl", "brokerServiceUrlTls", "response", "request_id", "authoritative", "error", "message", "proxy_through_service_url")
@@ -937,30 +801,6 @@ class CommandGetSchemaResponse(_message.Message):
     schema: Schema
     schema_version: bytes
     def __init__(self, request_id: _Optional[int] = ..., error_code: _Optional[_Union[ServerError, str]] = ..., error_message: _Optional[str] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., schema_version: _Optional[bytes] = ...) -> None: ...
-
-class CommandGetOrCreateSchema(_message.Message):
-    __slots__ = ("request_id", "topic", "schema", "producerName")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    PRODUCERNAME_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    topic: str
-    schema: Schema
-    producerName: str
-    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., producerName: _Optional[str] = ...) -> None: ...
-
-class CommandGetOrCreateSchemaResponse(_message.Message):
-    __slots__ = ("request_id", "error_code", "error_message", "schema_version")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    error_code: ServerError
-    error_message: str
-    schema_version: bytes
-    def __init__(self, request_id: _Optional[int] = ..., error_code: _Optional[_Union[ServerError, str]] = ..., error_message: _Optional[str] = ..., schema_version: _Optional[bytes] = ...) -> None: ...
 
 class CommandSubscribe(_message.Message):
     __slots__ = ("topic", "subscription", "subType", "consumer_id", "request_id", "consumer_name", "priority_level", "durable", "start_message_id", "metadata", "read_compacted", "schema", "initialPosition", "replicate_subscription_state", "force_topic_creation", "start_message_rollback_duration_sec", "keySharedMeta", "subscription_properties", "consumer_epoch")
@@ -1249,7 +1089,7 @@ class CommandConsumerStatsResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., error_code: _Optional[_Union[ServerError, str]] = ..., error_message: _Optional[str] = ..., msgRateOut: _Optional[float] = ..., msgThroughputOut: _Optional[float] = ..., msgRateRedeliver: _Optional[float] = ..., consumerName: _Optional[str] = ..., availablePermits: _Optional[int] = ..., unackedMessages: _Optional[int] = ..., blockedConsumerOnUnackedMsgs: bool = ..., address: _Optional[str] = ..., connectedSince: _Optional[str] = ..., type: _Optional[str] = ..., msgRateExpired: _Optional[float] = ..., msgBacklog: _Optional[int] = ..., messageAckRate: _Optional[float] = ...) -> None: ...
 
 class CommandProducer(_message.Message):
-    __slots__ = ("topic", "producer_id", "request_id", "producer_name", "encrypted", "metadata", "schema", "epoch", "user_provided_producer_name", "producer_access_mode", "topic_epoch", "txn_enabled", "initial_subscription_name")
+    __slots__ = ("topic", "producer_id", "request_id", "producer_name", "encrypted", "metadata", "schema", "epoch", "user_provided_producer_name", "producer_access_mode", "topic_epoch", "initial_subscription_name")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1261,7 +1101,6 @@ class CommandProducer(_message.Message):
     USER_PROVIDED_PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    TXN_ENABLED_FIELD_NUMBER: _ClassVar[int]
     INITIAL_SUBSCRIPTION_NAME_FIELD_NUMBER: _ClassVar[int]
     topic: str
     producer_id: int
@@ -1274,9 +1113,8 @@ class CommandProducer(_message.Message):
     user_provided_producer_name: bool
     producer_access_mode: ProducerAccessMode
     topic_epoch: int
-    txn_enabled: bool
     initial_subscription_name: str
-    def __init__(self, topic: _Optional[str] = ..., producer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., encrypted: bool = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., epoch: _Optional[int] = ..., user_provided_producer_name: bool = ..., producer_access_mode: _Optional[_Union[ProducerAccessMode, str]] = ..., topic_epoch: _Optional[int] = ..., txn_enabled: bool = ..., initial_subscription_name: _Optional[str] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., producer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., encrypted: bool = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., epoch: _Optional[int] = ..., user_provided_producer_name: bool = ..., producer_access_mode: _Optional[_Union[ProducerAccessMode, str]] = ..., topic_epoch: _Optional[int] = ..., initial_subscription_name: _Optional[str] = ...) -> None: ...
 
 class CommandProducerSuccess(_message.Message):
     __slots__ = ("request_id", "producer_name", "last_sequence_id", "schema_version", "topic_epoch", "producer_ready")
@@ -1351,201 +1189,3 @@ class CommandCloseProducer(_message.Message):
     assignedBrokerServiceUrl: str
     assignedBrokerServiceUrlTls: str
     def __init__(self, producer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., assignedBrokerServiceUrl: _Optional[str] = ..., assignedBrokerServiceUrlTls: _Optional[str] = ...) -> None: ...
-
-class Subscription(_message.Message):
-    __slots__ = ("topic", "subscription")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    subscription: str
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
-
-class CommandTcClientConnectRequest(_message.Message):
-    __slots__ = ("request_id", "tc_id", "scalable")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TC_ID_FIELD_NUMBER: _ClassVar[int]
-    SCALABLE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    tc_id: int
-    scalable: bool
-    def __init__(self, request_id: _Optional[int] = ..., tc_id: _Optional[int] = ..., scalable: bool = ...) -> None: ...
-
-class CommandTcClientConnectResponse(_message.Message):
-    __slots__ = ("request_id", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    error: ServerError
-    message: str
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class CommandNewTxn(_message.Message):
-    __slots__ = ("request_id", "txn_ttl_millis", "tc_id", "scalable")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXN_TTL_MILLIS_FIELD_NUMBER: _ClassVar[int]
-    TC_ID_FIELD_NUMBER: _ClassVar[int]
-    SCALABLE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txn_ttl_millis: int
-    tc_id: int
-    scalable: bool
-    def __init__(self, request_id: _Optional[int] = ..., txn_ttl_millis: _Optional[int] = ..., tc_id: _Optional[int] = ..., scalable: bool = ...) -> None: ...
-
-class CommandNewTxnResponse(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    error: ServerError
-    message: str
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class CommandAddPartitionToTxn(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "partitions", "scalable")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    SCALABLE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    partitions: _containers.RepeatedScalarFieldContainer[str]
-    scalable: bool
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., partitions: _Optional[_Iterable[str]] = ..., scalable: bool = ...) -> None: ...
-
-class CommandAddPartitionToTxnResponse(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    error: ServerError
-    message: str
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class CommandAddSubscriptionToTxn(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "subscription", "scalable")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    SCALABLE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    subscription: _containers.RepeatedCompositeFieldContainer[Subscription]
-    scalable: bool
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., subscription: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., scalable: bool = ...) -> None: ...
-
-class CommandAddSubscriptionToTxnResponse(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    error: ServerError
-    message: str
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class CommandEndTxn(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "txn_action", "scalable")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXN_ACTION_FIELD_NUMBER: _ClassVar[int]
-    SCALABLE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    txn_action: TxnAction
-    scalable: bool
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., txn_action: _Optional[_Union[TxnAction, str]] = ..., scalable: bool = ...) -> None: ...
-
-class CommandEndTxnResponse(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    error: ServerError
-    message: str
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class CommandEndTxnOnPartition(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "topic", "txn_action", "txnid_least_bits_of_low_watermark")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    TXN_ACTION_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_OF_LOW_WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    topic: str
-    txn_action: TxnAction
-    txnid_least_bits_of_low_watermark: int
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., topic: _Optional[str] = ..., txn_action: _Optional[_Union[TxnAction, str]] = ..., txnid_least_bits_of_low_watermark: _Optional[int] = ...) -> None: ...
-
-class CommandEndTxnOnPartitionResponse(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    error: ServerError
-    message: str
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class CommandEndTxnOnSubscription(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "subscription", "txn_action", "txnid_least_bits_of_low_watermark")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    TXN_ACTION_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_OF_LOW_WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    subscription: Subscription
-    txn_action: TxnAction
-    txnid_least_bits_of_low_watermark: int
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., txn_action: _Optional[_Union[TxnAction, str]] = ..., txnid_least_bits_of_low_watermark: _Optional[int] = ...) -> None: ...
-
-class CommandEndTxnOnSubscriptionResponse(_message.Message):
-    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    txnid_least_bits: int
-    txnid_most_bits: int
-    error: ServerError
-    message: str
-    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...

@@ -243,7 +243,6 @@ class Broker:
                 _C.REACHED_END_OF_TOPIC,
                 _C.TOPIC_MIGRATED,
                 _C.WATCH_TOPIC_UPDATE,
-                _C.END_TXN_RESPONSE,
                 _C.SUCCESS,
             )
         )
@@ -270,8 +269,6 @@ class Broker:
         elif kind == _C.WATCH_TOPIC_UPDATE:
             news.watchTopicUpdate.watcher_id, news.watchTopicUpdate.topics_hash = 1, "00"
             news.watchTopicUpdate.new_topics.extend(("persistent://public/default/t1", "t://"))
-        elif kind == _C.END_TXN_RESPONSE:
-            news.endTxnResponse.request_id = 1
         else:
             news.success.request_id = self._number()
         return encode_command(news)

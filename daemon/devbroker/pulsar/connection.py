@@ -170,7 +170,7 @@ class PulsarConnection(Connection):
         entry = self._handlers.get(command.type)
         name = Command.Type.Name(command.type)
         if entry is None:
-            return self._unsupported(command, name)
+            return self.violation(f"{name} is no command for a broker")
         field, handler = entry
         if not command.HasField(field):
             return self.violation(f"{name} without its fields")
@@ -222,13 +222,6 @@ class PulsarConnection(Connection):
             self.violation(f"{name} with request id {request_id}, which was used before")
         self._request_ids.add(numbered)
         return request_id
-
-    def _unsupported(self, command: pb.BaseCommand, name: str) -> None:
-        """Refuse a command that has no handler, so that a client can do without it."""
-        for descriptor, part in command.ListFields():
-            if descriptor.name != "type" and getattr(part, "request_id", None) is not None:
-                return self.send_error(part.request_id, pb.NotAllowedError, f"the dev broker does not speak {name}")
-        return self.violation(f"{name} is no command for a broker")
 
     # Handlers of the commands of connections.
 

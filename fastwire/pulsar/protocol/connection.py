@@ -20,7 +20,6 @@ from fastwire.pulsar.protocol.event import (
     EndOfTopic,
     Event,
     Lost,
-    Notice,
     ProducerClosed,
     ProducerMigrated,
     ProducerQueued,
@@ -40,7 +39,7 @@ from fastwire.pulsar.protocol.request import (
     refusal,
     reply_id,
 )
-from fastwire.pulsar.protocol.state import LEGAL, NOTICES, State
+from fastwire.pulsar.protocol.state import LEGAL, State
 from fastwire.pulsar.reading.cold import ColdEntry
 
 __all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
@@ -266,8 +265,6 @@ class Connection(ChunkConnection[ScannerLike, Event]):
             news = command.watchTopicUpdate
             gone = tuple(news.deleted_topics)
             events.append(TopicsChanged(news.watcher_id, tuple(news.new_topics), gone, news.topics_hash))
-        elif kind in NOTICES:
-            events.append(Notice(command))
         elif self.state is State.HANDSHAKE:
             no = command.error
             self.close()

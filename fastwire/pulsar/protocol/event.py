@@ -20,7 +20,6 @@ __all__ = [
     "Event",
     "Lost",
     "More",
-    "Notice",
     "ProducerClosed",
     "ProducerMigrated",
     "ProducerQueued",
@@ -173,13 +172,6 @@ class EntryRejected:
     is_dead_letter: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A command about schemas or transactions, for the code that uses them."""
-
-    command: pb.BaseCommand
-
-
 Event = (
     Connected
     | ConnectRefused
@@ -198,7 +190,6 @@ Event = (
     | ProducerQueued
     | ProducerClosed
     | ProducerMigrated
-    | Notice
     | More
     | Lost
 )

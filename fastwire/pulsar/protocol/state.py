@@ -5,7 +5,7 @@ from enum import Enum, auto
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.protocol.request import REPLIES
 
-__all__ = ["LEGAL", "NOTICES", "State"]
+__all__ = ["LEGAL", "State"]
 
 _C = pb.BaseCommand
 
@@ -20,23 +20,12 @@ class State(Enum):
 
 
 # The commands that a broker may send in each state; a known command that is missing is a protocol error.
-NOTICES = frozenset(
-    {
-        _C.GET_OR_CREATE_SCHEMA_RESPONSE,
-        _C.NEW_TXN_RESPONSE,
-        _C.ADD_PARTITION_TO_TXN_RESPONSE,
-        _C.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
-        _C.END_TXN_RESPONSE,
-        _C.TC_CLIENT_CONNECT_RESPONSE,
-    }
-)
 LEGAL = {
     State.NEW: frozenset[int](),
     State.HANDSHAKE: frozenset[int]({_C.CONNECTED, _C.ERROR, _C.AUTH_CHALLENGE}),
     State.READY: frozenset[int](
         {
             *REPLIES.values(),
-            *NOTICES,
             _C.ERROR,
             _C.PING,
             _C.PONG,

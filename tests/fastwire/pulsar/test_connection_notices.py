@@ -6,7 +6,6 @@ from fastwire.pulsar.protocol.event import (
     ActiveChanged,
     ConsumerClosed,
     EndOfTopic,
-    Notice,
     ProducerClosed,
     ProducerMigrated,
     ProducerQueued,
@@ -37,9 +36,6 @@ def test_notices_become_events() -> None:
     changed = pb.CommandWatchTopicUpdate(watcher_id=1, new_topics=["a", "b"], deleted_topics=["c"], topics_hash="h")
     (event,) = wire.say(C.WATCH_TOPIC_UPDATE, watchTopicUpdate=changed)
     assert event == TopicsChanged(1, ("a", "b"), ("c",), "h")
-    (event,) = wire.say(C.END_TXN_RESPONSE, endTxnResponse=pb.CommandEndTxnResponse(request_id=1))
-    assert isinstance(event, Notice)
-    assert event.command.type == C.END_TXN_RESPONSE
 
 
 def test_what_brokers_say_to_producers() -> None:
