@@ -65,3 +65,22 @@ cdef class Buffer:
 
     cdef Bytes bytes
     cdef int views
+
+
+cdef class Scratch:
+    """What a column chunk is laid out and compressed with; it is of use to one writer at a time."""
+
+    cdef object compress         # with a context of its own; None in a new one
+    cdef Buffer page
+    cdef Bytes plain             # values of a page, aligned
+    cdef Bytes index             # places of picked values
+    cdef Bytes bits              # a bitmap of levels
+    cdef Bytes levels            # levels of several parts
+    cdef Bytes codes
+
+    cdef int64_t size(self) except -1
+    cdef void shrink(self) noexcept
+
+
+cdef Scratch take_scratch(object kind)
+cdef int give_scratch(object kind, Scratch scratch) except -1

@@ -1,7 +1,18 @@
-"""The buffer that pages are laid out in."""
+"""The buffers that pages are laid out in, kept from one file to the next."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+
+from fastwire.parquet.codec import context_size
+
+cdef enum:
+    KEPT = 4 << 20               # bytes of a buffer that stays for the next chunk
+    SPARE = 8 << 20              # bytes of all that stays for the next file
+    MOST_SPARE = 2
+
+# Fresh memory is mapped page by page at its first use, which costs a small file more than its levels do. The
+# interpreter lock guards the list.
+cdef list _spare = []            # (kind, Scratch), the one given last at the end
 
 
 @cython.final
@@ -16,3 +27,56 @@ cdef class Buffer:
 
     def __releasebuffer__(self, Py_buffer* view):
         self.views -= 1
+
+
+@cython.final
+cdef class Scratch:
+
+    def __cinit__(self):
+        self.page = Buffer()
+
+    def __dealloc__(self):
+        bytes_drop(&self.plain)
+        bytes_drop(&self.index)
+        bytes_drop(&self.bits)
+        bytes_drop(&self.levels)
+        bytes_drop(&self.codes)
+
+    cdef int64_t size(self) except -1:
+        """Return the bytes that it occupies."""
+        return (
+            <int64_t>context_size(self.compress) + self.page.bytes.capacity + self.plain.capacity
+            + self.index.capacity + self.bits.capacity + self.levels.capacity + self.codes.capacity
+        )
+
+    cdef void shrink(self) noexcept:
+        """Give back the large ones."""
+        shrink(&self.page.bytes)
+        shrink(&self.plain)
+        shrink(&self.index)
+        shrink(&self.bits)
+        shrink(&self.levels)
+        shrink(&self.codes)
+
+
+cdef void shrink(Bytes* b) noexcept:
+    if b.capacity > KEPT:
+        bytes_drop(b)
+
+
+cdef Scratch take_scratch(object kind):
+    """Return one that ``give_scratch`` was given for the same kind, or a new one."""
+    cdef Py_ssize_t at
+    for at in range(len(_spare) - 1, -1, -1):
+        if _spare[at][0] == kind:
+            return _spare.pop(at)[1]
+    return Scratch()
+
+
+cdef int give_scratch(object kind, Scratch scratch) except -1:
+    """Keep it for the next writer, in place of the one given first if there are many, unless it is large."""
+    if scratch.size() <= SPARE:
+        _spare.append((kind, scratch))
+        if len(_spare) > MOST_SPARE:
+            del _spare[0]
+    return 0

@@ -8,7 +8,7 @@ import lz4.block
 import snappy
 from zstandard import ZstdCompressor
 
-__all__ = ["CODECS", "Compress", "compressor"]
+__all__ = ["CODECS", "Compress", "compressor", "context_size"]
 
 Compress = Callable[[Any], bytes]
 """Takes an object with the buffer protocol. The interpreter lock is free while it works."""
@@ -35,6 +35,12 @@ def compressor(codec: str, level: int | None = None) -> Compress:
     if codec == "none":
         return bytes
     raise ValueError(f"unknown codec {codec!r}: one of {', '.join(CODECS)}")
+
+
+def context_size(compress: Compress) -> int:
+    """Return the bytes that the function has occupied since its first page; 0 for codecs that keep nothing."""
+    kept = getattr(compress, "__self__", None)
+    return kept.memory_size() if isinstance(kept, ZstdCompressor) else 0
 
 
 def _gzip(page: Any, level: int) -> bytes:

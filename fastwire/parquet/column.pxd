@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from fastwire.parquet.buffer cimport Buffer, Bytes
+from fastwire.parquet.buffer cimport Scratch
 from fastwire.parquet.ends cimport Ends
 from fastwire.parquet.nested cimport Part
 from fastwire.parquet.schema cimport Node
@@ -13,16 +13,11 @@ cdef class PageWriter:
     cdef readonly int64_t position
     """Bytes written so far, those of other writers included."""
 
-    cdef object compress
-    cdef object new_compressor
-    cdef int codec
+    cdef str codec
+    cdef object level
+    cdef int number              # of the codec
     cdef object write
-    cdef Buffer page
-    cdef Bytes plain             # values of a page, aligned
-    cdef Bytes index             # places of picked values
-    cdef Bytes bits              # a bitmap of levels
-    cdef Bytes levels            # levels of several parts
-    cdef Bytes codes
+    cdef Scratch scratch
     # of the chunk at hand
     cdef int64_t began
     cdef int64_t dictionary_at
@@ -43,5 +38,4 @@ cdef class PageWriter:
     cdef int put_levels(self, list pieces, int64_t count, bint repetitions, int width) except -1
     cdef int plain_page(self, Node node, list pieces, bint deltas, Ends ends) except -1
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1
-    cdef void rest(self) noexcept
-    cdef void drop_buffers(self) noexcept
+    cdef int rest(self) except -1

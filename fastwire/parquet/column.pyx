@@ -6,13 +6,14 @@ from libc.string cimport memcpy, memset
 
 from fastwire.columns.arrow cimport ArrowArray
 from fastwire.parquet.buffer cimport (
-    Buffer,
     Bytes,
+    Scratch,
     bit_length,
-    bytes_drop,
     bytes_reserve,
+    give_scratch,
     put_byte,
     put_varint,
+    take_scratch,
     zigzag,
 )
 from fastwire.parquet.delta cimport put_deltas
@@ -30,8 +31,6 @@ from fastwire.parquet.schema cimport (
     Node,
 )
 from fastwire.parquet.values cimport place, put_values, size_of
-
-from functools import partial
 
 from fastwire.parquet.codec import CODECS, compressor
 from fastwire.parquet.errors import UnwritableError
@@ -51,7 +50,6 @@ cdef enum:
     FEW = 1024                   # values that are too few to say that they do not repeat
     TRIED_TEXT = 64 << 10        # the same as bytes of words, for texts that may repeat or not
     STEP = 64                    # values between two looks at these
-    KEPT = 4 << 20               # bytes of a buffer that stays for the next chunk
 
 
 @cython.final
@@ -59,27 +57,18 @@ cdef class PageWriter:
 
     def __init__(self, write, str codec, level):
         """``write`` takes bytes. Raises ValueError for an unknown ``codec``."""
-        self.new_compressor = partial(compressor, codec, level)
-        self.new_compressor()
-        self.codec = CODECS[codec]
+        compressor(codec, level)
+        self.codec = codec
+        self.level = level
+        self.number = CODECS[codec]
         self.write = write
-        self.page = Buffer()
 
-    def __dealloc__(self):
-        self.drop_buffers()
-
-    cdef void rest(self) noexcept:
+    cdef int rest(self) except -1:
         """Give back all memory until the next chunk: many files may be open, and few are written at once."""
-        self.compress = None
-        self.page = Buffer()
-        self.drop_buffers()
-
-    cdef void drop_buffers(self) noexcept:
-        bytes_drop(&self.plain)
-        bytes_drop(&self.index)
-        bytes_drop(&self.bits)
-        bytes_drop(&self.levels)
-        bytes_drop(&self.codes)
+        if self.scratch is not None:
+            give_scratch((self.codec, self.level), self.scratch)
+        self.scratch = None
+        return 0
 
     cdef int put(self, bytes data) except -1:
         self.write(data)
@@ -95,8 +84,10 @@ cdef class PageWriter:
         cdef Part part
         cdef Ends ends = Ends(node) if stats else None
         cdef bint number = node.physical == INT32 or node.physical == INT64
-        if self.compress is None:
-            self.compress = self.new_compressor()
+        if self.scratch is None:
+            self.scratch = take_scratch((self.codec, self.level))
+            if self.scratch.compress is None:
+                self.scratch.compress = compressor(self.codec, self.level)
         self.began = self.data_at = self.position
         self.dictionary_at = -1
         self.raw = self.packed = 0
@@ -113,10 +104,7 @@ cdef class PageWriter:
         elif not wanted or not self.words_page(node, parts, expected, ends):
             # What was to be a dictionary and repeats too little may still grow by small steps.
             self.plain_pages(node, parts, number and (role == "counter" or role == "constant"), ends)
-        if self.page.bytes.capacity > KEPT:
-            self.page = Buffer()
-        if self.plain.capacity > KEPT:
-            bytes_drop(&self.plain)
+        self.scratch.shrink()
         return self.began, self.metadata(node, count, nulls, ends), self.pages
 
     def metadata(self, Node node, int64_t count, int64_t nulls, Ends ends):
@@ -125,7 +113,7 @@ cdef class PageWriter:
             (1, I32, integer(node.physical)),
             (2, LIST, many(I32, [integer(each) for each in used])),
             (3, LIST, many(BINARY, [binary(each.encode()) for each in node.path])),
-            (4, I32, integer(self.codec)),
+            (4, I32, integer(self.number)),
             (5, I64, integer(count)),
             (6, I64, integer(self.raw)),
             (7, I64, integer(self.packed)),
@@ -153,10 +141,11 @@ cdef class PageWriter:
         return 0
 
     cdef int put_page(self, int kind, int64_t values, int encoding) except -1:
-        cdef int64_t size = self.page.bytes.size
+        cdef Scratch scratch = self.scratch
+        cdef int64_t size = scratch.page.bytes.size
         if size > LARGEST_PAGE:
             raise UnwritableError(f"a record needs {size} bytes in one column, more than a page of Parquet can have")
-        cdef bytes packed = self.compress(self.page)
+        cdef bytes packed = scratch.compress(scratch.page)
         cdef bytes header = page_header(kind == DICTIONARY_PAGE, size, len(packed), values, encoding)
         self.put(header)
         self.put(packed)
@@ -167,14 +156,15 @@ cdef class PageWriter:
 
     cdef int begin_page(self, Node node, list pieces) except -1:
         """Begin a page with the levels of the entries of ``pieces``: (part, first, end)."""
-        cdef Bytes* b = &self.page.bytes
+        cdef Scratch scratch = self.scratch
+        cdef Bytes* b = &scratch.page.bytes
         cdef Part part
         cdef int64_t first, end, count = 0, nulls = 0, at
         cdef int failed = 0
         cdef bint repeated = node.repetition > 0
         b.size = 0
         self.rows = 0
-        if self.page.views:
+        if scratch.page.views:
             raise BufferError("the page is still read")
         for part, first, end in pieces:
             count += end - first
@@ -197,18 +187,18 @@ cdef class PageWriter:
         elif nulls == 0 and all([(<Part>each[0]).nulls == 0 for each in pieces]):
             failed = put_run(b, count, 1, 1)
         else:
-            self.bits.size = 0
-            if bytes_reserve(&self.bits, count // 8 + 16):
+            scratch.bits.size = 0
+            if bytes_reserve(&scratch.bits, count // 8 + 16):
                 raise MemoryError()
-            memset(self.bits.data, 0, <size_t>(count // 8 + 16))
+            memset(scratch.bits.data, 0, <size_t>(count // 8 + 16))
             count = 0
             for part, first, end in pieces:
                 if part.bits is not NULL:
-                    append_bits(self.bits.data, count, part.bits, part.bit + first, end - first)
+                    append_bits(scratch.bits.data, count, part.bits, part.bit + first, end - first)
                 elif part.nulls == 0:
-                    set_bits(self.bits.data, count, end - first)
+                    set_bits(scratch.bits.data, count, end - first)
                 count += end - first
-            failed = put_bitmap(b, self.bits.data, count)
+            failed = put_bitmap(b, scratch.bits.data, count)
         if failed:
             raise MemoryError()
         set_size(b, at)
@@ -216,7 +206,8 @@ cdef class PageWriter:
 
     cdef int put_levels(self, list pieces, int64_t count, bint repetitions, int width) except -1:
         """Append the levels of leaves that are parts of others, with their size before them."""
-        cdef Bytes* b = &self.page.bytes
+        cdef Scratch scratch = self.scratch
+        cdef Bytes* b = &scratch.page.bytes
         cdef Part part = pieces[0][0]
         cdef int64_t first, end, to = 0, at
         cdef const uint8_t* levels
@@ -232,18 +223,18 @@ cdef class PageWriter:
         if same:
             failed = put_run(b, count, level, width)
         else:
-            self.levels.size = 0
-            if bytes_reserve(&self.levels, count):
+            scratch.levels.size = 0
+            if bytes_reserve(&scratch.levels, count):
                 raise MemoryError()
             for part, first, end in pieces:
                 levels = part.repetitions if repetitions else part.definitions
                 if levels is not NULL:
-                    memcpy(self.levels.data + to, levels + first, <size_t>(end - first))
+                    memcpy(scratch.levels.data + to, levels + first, <size_t>(end - first))
                 else:
-                    memset(self.levels.data + to, 0 if repetitions else part.level, <size_t>(end - first))
+                    memset(scratch.levels.data + to, 0 if repetitions else part.level, <size_t>(end - first))
                 to += end - first
             with nogil:
-                failed = put_hybrid[uint8_t](b, self.levels.data, count, width)
+                failed = put_hybrid[uint8_t](b, scratch.levels.data, count, width)
         if failed:
             raise MemoryError()
         set_size(b, at)
@@ -276,44 +267,46 @@ cdef class PageWriter:
         return 0
 
     cdef int plain_page(self, Node node, list pieces, bint deltas, Ends ends) except -1:
+        cdef Scratch scratch = self.scratch
         cdef Part part
         cdef Picked picked
         cdef int64_t first, end, entries = 0, values = 0
-        cdef Bytes* page = &self.page.bytes
+        cdef Bytes* page = &scratch.page.bytes
         # Values are copied straight into the page, but where they are computed or looked at: these lie aligned.
         cdef bint straight = ends is None and not deltas and (node.read == READ_BINARY or node.read == READ_LARGE)
         cdef Ends own = None
         cdef int failed = 0
         self.begin_page(node, pieces)
-        self.plain.size = 0
+        scratch.plain.size = 0
         for part, first, end in pieces:
             entries += end - first
-            pick(part, first, end, &self.index, &picked)
+            pick(part, first, end, &scratch.index, &picked)
             values += picked.count
             if node.index and picked.count:
                 self.look_up(node, part, &picked)
             if straight or (
-                ends is None and not deltas and node.read == READ_PLAIN and picked.index is NULL and not self.plain.size
+                ends is None and not deltas and node.read == READ_PLAIN and picked.index is NULL
+                and not scratch.plain.size
             ):
                 put_values(page, node, &picked)
             else:
-                put_values(&self.plain, node, &picked)
+                put_values(&scratch.plain, node, &picked)
                 straight = False
         if ends is not None:
             own = Ends(node)
-            own.take(self.plain.data, self.plain.size, values)
+            own.take(scratch.plain.data, scratch.plain.size, values)
             ends.join(own)
         if deltas:
             with nogil:
                 if node.physical == INT32:
-                    failed = put_deltas[int32_t](page, <const int32_t*>self.plain.data, values)
+                    failed = put_deltas[int32_t](page, <const int32_t*>scratch.plain.data, values)
                 else:
-                    failed = put_deltas[int64_t](page, <const int64_t*>self.plain.data, values)
-        elif self.plain.size:
-            failed = bytes_reserve(page, self.plain.size)
+                    failed = put_deltas[int64_t](page, <const int64_t*>scratch.plain.data, values)
+        elif scratch.plain.size:
+            failed = bytes_reserve(page, scratch.plain.size)
             if not failed:
-                memcpy(page.data + page.size, self.plain.data, <size_t>self.plain.size)
-                page.size += self.plain.size
+                memcpy(page.data + page.size, scratch.plain.data, <size_t>scratch.plain.size)
+                page.size += scratch.plain.size
         if failed:
             raise MemoryError()
         self.end_page(entries, values, DELTA_BINARY_PACKED if deltas else PLAIN, own)
@@ -321,14 +314,15 @@ cdef class PageWriter:
 
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1:
         """Make picked indexes of a dictionary places in the array of its words."""
+        cdef Scratch scratch = self.scratch
         cdef int64_t i
         cdef int64_t* to
         cdef ArrowArray* words = part.array.dictionary
         cdef const uint8_t* indexes = <const uint8_t*>part.array.buffers[1]
-        self.codes.size = 0
-        if bytes_reserve(&self.codes, picked.count * 8):
+        scratch.codes.size = 0
+        if bytes_reserve(&scratch.codes, picked.count * 8):
             raise MemoryError()
-        to = <int64_t*>self.codes.data
+        to = <int64_t*>scratch.codes.data
         for i in range(picked.count):
             to[i] = word_at(node.index, node.index_signed, indexes, place(picked, i))
             if not 0 <= to[i] < words.length:
@@ -346,7 +340,7 @@ cdef class PageWriter:
         cdef Part part
         cdef int64_t entries = 0, first, end
         cdef bint tried = expected
-        cdef Bytes* page = &self.page.bytes
+        cdef Bytes* page = &self.scratch.page.bytes
         dictionary.each = not expected
         for part in parts:
             entries += part.count

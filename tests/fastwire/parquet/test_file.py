@@ -2,6 +2,7 @@
 
 import io
 import random
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -58,6 +59,28 @@ def test_random_tables_read_as_those_of_pyarrow(seed: int) -> None:
     found = pq.read_table(io.BytesIO(file))
     assert found.equals(pq.read_table(io.BytesIO(expected)))
     assert described(file) == described(expected)
+
+
+def test_files_that_are_written_at_one_time_share_nothing() -> None:
+    """Memory goes from one file to the next, also from one that has failed; never to two of them at once."""
+    rng = random.Random(11)
+    row = pa.record_batch({"number": [1]})
+    given = [(schema := schema_of(rng), batches_of(rng, schema), codec) for codec in CODECS for _ in range(4)]
+
+    def file_of(rows: tuple[pa.Schema, list[pa.RecordBatch], str]) -> bytes:
+        schema, batches, codec = rows
+        failing = ParquetWriter(row.schema, failed, codec=codec)
+        with pytest.raises(OSError, match="full"):
+            failing.write_row_group([row])
+        return written([[batch] for batch in batches], schema, codec=codec)
+
+    def failed(data: bytes) -> None:
+        if data != b"PAR1":
+            raise OSError("full")
+
+    alone = [file_of(rows) for rows in given]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(file_of, given * 8)) == alone * 8
 
 
 def test_every_reader_finds_every_cell(tmp_path: Path) -> None:
