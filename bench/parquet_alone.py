@@ -1,6 +1,7 @@
-"""pyarrow alone: the rows of a dataset, in memory, into one Parquet file with our encoder's settings, in memory.
+"""The rows of a dataset, in memory, into one Parquet file with our encoder's settings by pyarrow; or its pages by the
+codec alone.
 
-    python -m bench.parquet_alone SYSTEM DATASET
+    python -m bench.parquet_alone SYSTEM DATASET pyarrow|codec
 
 Run by ``to_parquet``, ``tank`` and ``tubemq`` as a child process; prints one JSON line.
 """
@@ -9,10 +10,12 @@ import io
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from zstandard import ZstdCompressor
 
 from fastwire.systems import row_of
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
@@ -21,6 +24,7 @@ from fastwire_daemon.encoders.parquet import ParquetEncoder
 from .pyarrow_writer import writer_settings
 
 ROW_GROUP = 131_072
+PAGE = 1 << 20
 MOST_ROWS = 300_000
 ROUNDS = 10
 
@@ -36,10 +40,8 @@ def first_rows(folder: Path) -> pa.Table:
     return pa.concat_tables(groups).slice(0, MOST_ROWS)
 
 
-def main() -> None:
-    """Read, write, tell what writing took."""
-    system, dataset = sys.argv[1:]
-    table = first_rows(Path(dataset))
+def by_pyarrow(system: str, table: pa.Table) -> Callable[[], int]:
+    """Return what writes the rows, and returns the size of the file."""
     for at, field in enumerate(table.schema):
         if pa.types.is_string(field.type):  # the daemon encodes them from dictionaries
             table = table.set_column(at, field.name, table[field.name].dictionary_encode())
@@ -50,18 +52,40 @@ def main() -> None:
         row_group_rows=ROW_GROUP,
     )
     settings = writer_settings(table.schema, options)
-    cpu, wall = time.process_time(), time.perf_counter()
-    for _ in range(ROUNDS):  # the mean of them, as what it is compared with is a mean
+
+    def write() -> int:
         file = io.BytesIO()
         with pq.ParquetWriter(pa.PythonFile(file, mode="w"), table.schema, **settings) as writer:
             writer.write_table(table, row_group_size=ROW_GROUP)
+        return file.tell()
+
+    return write
+
+
+def by_codec(table: pa.Table) -> Callable[[], int]:
+    """Return what compresses the column of values, as it lies in pages."""
+    cells = table["value"].to_pylist()
+    plain = b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells)
+    pages = [plain[at : at + PAGE] for at in range(0, len(plain), PAGE)]
+    compressor = ZstdCompressor(level=1)
+    return lambda: sum(len(compressor.compress(page)) for page in pages)
+
+
+def main() -> None:
+    """Read, write, tell what writing took."""
+    system, dataset, who = sys.argv[1:]
+    table = first_rows(Path(dataset))
+    write = by_pyarrow(system, table) if who == "pyarrow" else by_codec(table)
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(ROUNDS):  # the mean of them, as what it is compared with is a mean
+        size = write()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     rows = table.num_rows
     told = {
         "rows": rows,
         "cpu_us_per_row": cpu / rows / ROUNDS * 1e6,
         "rows_per_s": round(rows * ROUNDS / wall),
-        "file_bytes": file.getbuffer().nbytes,
+        "file_bytes": size,
     }
     print(json.dumps(told))
 

@@ -10,7 +10,19 @@ from typing import Any
 
 from .child import Case, Child, run, run_program, serving
 
-__all__ = ["compare", "configured", "consume", "landed", "ours", "pyarrow", "row", "theirs"]
+__all__ = [
+    "CHECKED",
+    "by_itself",
+    "compare",
+    "configured",
+    "consume",
+    "landed",
+    "ours",
+    "row",
+    "temporary",
+    "theirs",
+    "told_by",
+]
 
 CONFIG = """
 [daemon]
@@ -27,6 +39,7 @@ start = "earliest"
 [pipelines.bench.sink]
 {sink}
 """
+CHECKED = "raw socket with CRC"
 
 
 def configured(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "exclusive") -> Path:
@@ -67,12 +80,26 @@ def _figures(who: str, child: Child) -> dict[str, Any]:
     """Return the figures of a peer that has ended."""
     if child.code:
         raise SystemExit(f"{who} ended with {child.code}:\n{child.error[-2000:]}")
-    return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
+    return told_by(child)
 
 
-def raw(told: Mapping[str, Any], case: Case, folder: Path) -> dict[str, Any]:
-    """The same for a socket that is read without looking into the frames."""
-    child = run(["-m", "bench.raw_socket", told["url"], told["topic"], str(told["messages"]), str(case.batch)], folder)
+def raw(told: Mapping[str, Any], case: Case, folder: Path, *, checked: bool = False) -> dict[str, Any]:
+    """The same for a socket that is read without looking into the frames, or only to compute their CRC-32C."""
+    sizes = (str(told["messages"]), str(case.batch))
+    command = ["-m", "bench.raw_socket", told["url"], told["topic"], *sizes, *(["crc"] if checked else [])]
+    child = run(command, folder)
+    return told_by(child)
+
+
+@contextmanager
+def temporary() -> Iterator[Path]:
+    """A folder that goes with the block."""
+    with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+        yield Path(folder)
+
+
+def told_by(child: Child) -> dict[str, Any]:
+    """The figures of a consumer that has ended."""
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
@@ -82,9 +109,9 @@ def reading(told: Mapping[str, Any], case: Case) -> Iterator[None]:
     over = threading.Event()
 
     def read() -> None:
-        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+        with temporary() as folder:
             while not over.is_set():
-                raw(told, case, Path(folder))
+                raw(told, case, folder)
 
     with ThreadPoolExecutor(1) as threads:
         reader = threads.submit(read)
@@ -95,10 +122,10 @@ def reading(told: Mapping[str, Any], case: Case) -> Iterator[None]:
     reader.result()
 
 
-def pyarrow(system: str, folder: Path) -> dict[str, Any]:
-    """The same for pyarrow writing the very rows of the dataset in ``folder``."""
-    child = run(["-m", "bench.parquet_alone", system, f"{folder}/dataset"], folder)
-    return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
+def by_itself(who: str, system: str, folder: Path) -> dict[str, Any]:
+    """The same for "pyarrow" writing the very rows of the dataset in ``folder``, or for their "codec"."""
+    child = run(["-m", "bench.parquet_alone", system, f"{folder}/dataset", who], folder)
+    return told_by(child)
 
 
 def row(
@@ -140,8 +167,9 @@ def compare(
 
     ``ways`` are pulsar-client's; ``sinks`` are the daemon's, with a name for each, in which {folder} is a temporary
     folder. ``alone`` adds pyarrow writing the very rows of the daemon's files, with the machine for itself and beside a
-    socket that is read, as the daemon's encoder is; ``floor`` adds the bare socket. ``peers`` are the
-    commands of consumers in other languages, with a name for each; they get ten times the messages.
+    socket that is read, as the daemon's encoder is, then the codec and a socket with CRC; ``floor`` adds the bare
+    socket. ``peers`` are the commands of consumers in other languages, with a name for each; they get ten times the
+    messages.
     """
     rows: list[dict[str, Any]] = []
 
@@ -149,23 +177,26 @@ def compare(
         rows.append(row(bench, case, who, figures, rows[0] if rows else None))
 
     for name, sink in sinks.items():
-        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-            add(name, ours(told, sink.format(folder=folder), Path(folder)))
+        with temporary() as folder:
+            add(name, ours(told, sink.format(folder=folder), folder))
             if alone and name == list(sinks)[-1]:
-                add("pyarrow alone", pyarrow("pulsar", Path(folder)))
+                add("pyarrow alone", by_itself("pyarrow", "pulsar", folder))
                 with reading(told, case):
-                    add("pyarrow beside a reader", pyarrow("pulsar", Path(folder)))
+                    add("pyarrow beside a reader", by_itself("pyarrow", "pulsar", folder))
+                add("codec alone", by_itself("codec", "pulsar", folder))
+                with temporary() as other:
+                    add(CHECKED, raw(told, case, other, checked=True))
     if floor:
-        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-            add("raw socket", raw(told, case, Path(folder)))
+        with temporary() as folder:
+            add("raw socket", raw(told, case, folder))
     for how in ways:
-        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+        with temporary() as folder:
             where = f"{folder}/out.parquet" if any("{folder}" in sink for sink in sinks.values()) else "discard"
             messages = min(their_messages, told["messages"])
-            add(f"pulsar-client {how}", theirs(told, messages, how, where, Path(folder)))
+            add(f"pulsar-client {how}", theirs(told, messages, how, where, folder))
     for who, command in (peers or {}).items():
-        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-            add(who, others(told, min(10 * their_messages, told["messages"]), command, Path(folder)))
+        with temporary() as folder:
+            add(who, others(told, min(10 * their_messages, told["messages"]), command, folder))
     return rows
 
 

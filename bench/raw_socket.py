@@ -1,9 +1,9 @@
 """A socket read as fast as Python can, frame headers only: the floor under every client, ours too.
 
-    python -m bench.raw_socket URL TOPIC MESSAGES BATCH
+    python -m bench.raw_socket URL TOPIC MESSAGES BATCH [crc]
 
-Subscribes to every partition, grants permits for everything, and counts frames without looking into them. Prints one
-JSON line like the other consumers.
+Subscribes to every partition, grants permits for everything, and counts frames without looking into them; with
+``crc`` it computes the CRC-32C of all bytes. Prints one JSON line like the other consumers.
 """
 
 import json
@@ -12,6 +12,8 @@ import sys
 import time
 from struct import Struct
 from urllib.parse import urlsplit
+
+import crc32c
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import decode_command, encode_command
@@ -52,7 +54,7 @@ def open_all(url: str, topic: str) -> socket.socket:
     return sock
 
 
-def read(sock: socket.socket, frames: int) -> tuple[float, float]:
+def read(sock: socket.socket, frames: int, checked: bool) -> tuple[float, float]:
     """Read so many frames, stepping from header to header; CPU and wall seconds behind the first bytes."""
     buffer = bytearray(BUFFER)
     view = memoryview(buffer)
@@ -74,13 +76,15 @@ def read(sock: socket.socket, frames: int) -> tuple[float, float]:
         came = sock.recv_into(view[filled:])
         if not came:
             raise SystemExit(f"the server has closed the connection, {frames} frames before the end")
+        if checked:
+            crc32c.crc32c(view[filled : filled + came])
         filled += came
 
 
 def main() -> None:
     """Read and tell what it took."""
     url, topic, messages, batch = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    cpu, wall = read(open_all(url, topic), messages // batch)
+    cpu, wall = read(open_all(url, topic), messages // batch, "crc" in sys.argv[5:])
     print(json.dumps({"rows": messages, "cpu_us_per_row": cpu / messages * 1e6, "rows_per_s": round(messages / wall)}))
 
 

@@ -1,13 +1,12 @@
-"""Speed of a pipeline from a replaying server into each sink, beside pyarrow alone and a socket that is only read."""
+"""Speed of a pipeline from a replaying server into each sink, beside pyarrow alone, the codec alone, and others."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .child import Case, run
-from .kafka import temporary, told_by
-from .pipeline import landed, pyarrow, row
+from .pipeline import by_itself, landed, row, temporary, told_by
 
-__all__ = ["CONFIG", "DISCARD", "measured"]
+__all__ = ["CONFIG", "DISCARD", "RAW", "measured"]
 
 CONFIG = """
 [daemon]
@@ -24,15 +23,16 @@ start = "earliest"
 {sink}
 """
 DISCARD = 'type = "discard"'
+RAW = "raw socket"
 PARQUET = 'type = "parquet"\npath = "{folder}/dataset"\ncreate = true\nwriters = '
 
 SINKS = {"fastwire": DISCARD, "fastwire, 2 writers": PARQUET + "2", "fastwire, 1 writer": PARQUET + "1"}
 
 
 def measured(
-    system: str, case: Case, told: Mapping[str, Any], raw: Sequence[str], source: str = ""
+    system: str, case: Case, told: Mapping[str, Any], others: Mapping[str, Sequence[str]], source: str = ""
 ) -> list[dict[str, Any]]:
-    """A row for every consumer, ours first; ``raw`` runs the bare socket.
+    """A row for every consumer, ours first; ``others`` are the modules of the others, by name, with their arguments.
 
     ``source`` has more keys of ours, in which {run} is the number of the run: each has a group of its own.
     """
@@ -47,8 +47,9 @@ def measured(
             config.write_text(CONFIG.format(sink=sink.format(folder=folder), source=source.format(run=number), **told))
             add(who, landed(told, config, folder))
             if who == list(SINKS)[-1]:
-                add("pyarrow alone", pyarrow(system, folder))
-    if raw:
+                add("pyarrow alone", by_itself("pyarrow", system, folder))
+                add("codec alone", by_itself("codec", system, folder))
+    for who, command in others.items():
         with temporary() as folder:
-            add("raw socket", told_by(run(raw, folder)))
+            add(who, told_by(run(command, folder)))
     return rows

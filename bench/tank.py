@@ -11,7 +11,7 @@ import sys
 from urllib.parse import urlsplit
 
 from .child import Case, serving, show
-from .replayed import measured
+from .replayed import RAW, measured
 
 PARTITIONS = 4
 
@@ -32,11 +32,11 @@ def main() -> None:
     found = []
     for case in cases():
         with serving(case, how_many(case), PARTITIONS, server="tank_server") as told:
-            raw: list[str] = []
+            raw = {}
             if case.codec == "none":  # the bytes of every bundle must be as many
                 place = (urlsplit(told["url"]).netloc, told["topic"], PARTITIONS)
                 sizes = (told["messages"], case.batch, told["batch_bytes"])
-                raw = ["-m", "bench.tank_peer", *map(str, (*place, *sizes))]
+                raw[RAW] = ["-m", "bench.tank_peer", *map(str, (*place, *sizes))]
             found += measured("tank", case, told, raw)
     show(found)
 

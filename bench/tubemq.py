@@ -8,7 +8,7 @@ last.
 """
 
 from .child import Case, serving, show
-from .replayed import measured
+from .replayed import RAW, measured
 from .tubemq_batch import cases
 
 PARTITIONS = 4
@@ -27,7 +27,7 @@ def main() -> None:
         with serving(case, how_many(case), PARTITIONS, server="tubemq_server") as told:
             sizes = (told["messages"], case.batch, told["batch_bytes"])
             raw = ["-m", "bench.tubemq_peer", *map(str, (told["broker"], told["topic"], PARTITIONS, *sizes))]
-            found += measured("tubemq", case, told, raw, SOURCE)
+            found += measured("tubemq", case, told, {RAW: raw}, SOURCE)
     show(found)
 
 

@@ -23,8 +23,7 @@ from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.tubemq import TubeMQBroker
 
 from .child import ROOT, Case, show
-from .kafka import temporary
-from .pipeline import landed, row
+from .pipeline import landed, row, temporary
 from .replayed import CONFIG, DISCARD
 
 CASE = Case(100, 1, "none")
