@@ -1,9 +1,9 @@
 """The model of a configuration: tables, keys, defaults and descriptions."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from fastwire.systems import grammar_named
@@ -39,6 +39,8 @@ from .store import DatasetPath, StoreConfig
 from .table import Table
 
 __all__ = ["Config", "DaemonConfig", "Landing", "PipelineConfig", "RollConfig", "SinkConfig", "SourceConfig"]
+
+TRANSACTION_AGE_S = 1.0
 
 
 class DaemonConfig(Table):
@@ -187,6 +189,17 @@ class PipelineConfig(Table):
     columns. * stands for sink.columns. DuckDB runs it (the extra sql); it must be row-wise. A row for which it fails is
     treated by source.on_corrupt. With decode it is a key of that table."""
     sink: SinkConfig
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _show_soon(cls, table: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        """Shorten the default roll if brokers may show records only at its end."""
+        built = build(table)
+        roll = built.sink.roll
+        if "age" in roll.model_fields_set or not built.brokers_decide:
+            return built
+        sink = built.sink.model_copy(update={"roll": roll.model_copy(update={"age": TRANSACTION_AGE_S})})
+        return built.model_copy(update={"sink": sink})
 
     @property
     def makes_columns(self) -> bool:

@@ -39,10 +39,6 @@ def check_topic_sink(path: KeyPath, sink: dict[str, Any], tell: Tell) -> None:
     if exactly_once and not means:
         tell((*path, "delivery"), f"cannot be exactly-once: {system} has no means for it")
     in_topics = exactly_once and means == "transactions"
-    if means == "transactions" and not {"delivery", "path"} & sink.keys():
-        roll = sink.setdefault("roll", {})
-        if isinstance(roll, dict):
-            roll.setdefault("age", "1s")  # its brokers may show records only at the end of a roll
     if in_topics and "path" in sink:
         tell((*path, "path"), "is for at-least-once: the positions are in a topic of the same cluster")
     if exactly_once and means == "deduplication" and "path" not in sink:

@@ -1,5 +1,6 @@
 """Makes the sink of a pipeline that writes to a topic: with or without positions of its own, or exactly once."""
 
+from collections.abc import Callable
 from functools import partial
 from secrets import token_hex
 
@@ -21,18 +22,15 @@ from .topicrows import needed_columns
 from .topicsequence import SequencedTopicSink
 from .topicsink import MakeMemory, RememberingTopicSink, TopicSink
 
-__all__ = ["PipelineTopicSink", "ledger_options", "topic_sink"]
+__all__ = ["ledger_options", "topic_sink"]
 
 BATCH_RECORDS = 1000
 LEAST_TRANSACTION_S, MOST_TRANSACTION_S = 60.0, 900.0  # brokers allow no more by default
 
-
-PipelineTopicSink = TopicSink | DefaultTopicSink
-
 _log = get_logger("sink")
 
 
-def topic_sink(config: PipelineConfig) -> PipelineTopicSink:
+def topic_sink(config: PipelineConfig) -> TopicSink:
     """Return the sink of a pipeline that writes to a topic; it is not opened yet. Raises ConfigError."""
     sink = config.sink
     assert sink.connection is not None, "the configuration was checked"
@@ -54,8 +52,9 @@ def topic_sink(config: PipelineConfig) -> PipelineTopicSink:
     needed = needed_columns(config.source.system, row_of(config.source.system).names)
     outlet = TopicOutlet(make_writer, what)
     if config.brokers_decide:
-        ledger = _in_transactions(config, options, what, needed, ordering_keys=ordering_keys)
-        return DefaultTopicSink(ledger, TopicSink(outlet, ordering_keys=ordering_keys))
+        plain = TopicSink(outlet, ordering_keys=ordering_keys)
+        make = partial(DefaultTopicSink, plain)
+        return _in_transactions(config, options, what, needed, make, ordering_keys=ordering_keys)
     if sink.delivery == "exactly-once":
         if config.source.shared:
             why = "needs a source whose partitions have one reader each, which a shared subscription has not"
@@ -88,7 +87,13 @@ def ledger_options(config: PipelineConfig) -> LedgerOptions:
 
 
 def _in_transactions(
-    config: PipelineConfig, options: WriteOptions, what: str, needed: frozenset[str], *, ordering_keys: bool
+    config: PipelineConfig,
+    options: WriteOptions,
+    what: str,
+    needed: frozenset[str],
+    make: Callable[..., LedgerTopicSink] = LedgerTopicSink,
+    *,
+    ordering_keys: bool,
 ) -> LedgerTopicSink:
     sink = config.sink
     assert sink.connection is not None, "the configuration was checked"
@@ -100,7 +105,7 @@ def _in_transactions(
         open_ledger()
     except ValueError as exc:
         raise ConfigError([Problem("", "sink.delivery", str(exc))]) from None
-    return LedgerTopicSink(
+    return make(
         open_ledger,
         what,
         pipeline_name(config),
@@ -108,7 +113,6 @@ def _in_transactions(
         needed,
         ordering_keys=ordering_keys,
         keeps=sink.dead_letters is not None and sink.on_error == "dead_letter",
-        follows_group=sink.delivery is None,
     )
 
 

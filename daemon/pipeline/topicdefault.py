@@ -1,12 +1,14 @@
 """The sink of a topic whose configuration names no delivery: exactly once where the brokers allow it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
 from fastwire.errors import causes
+from fastwire.position import Log, Position
 
-from ..runtime.errors import DatasetMismatchError, SinkFailedError
+from ..runtime.errors import DatasetMismatchError, SinkFailedError, Superseded
 from ..runtime.logs import get_logger
 from ..systems.ledger import LedgerRefused
 from .topicledger import LedgerTopicSink
@@ -17,71 +19,71 @@ __all__ = ["DefaultTopicSink"]
 _log = get_logger("sink")
 
 
-class DefaultTopicSink:
-    """Opens the sink that is exactly once, or the one that is at least once if the brokers refuse the first for good.
+class DefaultTopicSink(LedgerTopicSink):
+    """A ``LedgerTopicSink`` that gives way to ``plain``, at least once, if the brokers refuse it for good.
 
-    The first ``open`` decides for the life of the process: :attr:`chosen` is the sink to use from then on. Brokers that
-    are away decide nothing, they are waited for.
+    That is decided before the first record is read, and holds for the life of the process: :attr:`chosen` is the sink
+    to use from then on. Brokers that are away decide nothing, they are waited for.
     """
 
     exactly_once = False
+    follows_group = True
 
-    def __init__(self, ledger: LedgerTopicSink, plain: TopicSink) -> None:
+    def __init__(self, plain: TopicSink, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.chosen: TopicSink | None = None
-        """The sink that ``open`` has decided for."""
-        self.needed_columns = ledger.needed_columns
-        self._ledger = ledger
+        """The sink to open in place of this one, which is closed then."""
         self._plain = plain
-        self._open: TopicSink = ledger
-
-    @property
-    def waiting(self) -> str | None:
-        """See ``TopicSink.waiting``."""
-        return self._open.waiting
-
-    @property
-    def threads(self) -> Iterable[int | None]:
-        """See ``LedgerTopicSink.threads``."""
-        return self._ledger.threads
-
-    def interrupt(self) -> None:
-        """See ``TopicSink.interrupt``."""
-        self._open.interrupt()
+        self._decided = False
 
     def open(self) -> Coverage:
-        """Decide, and open the chosen sink; raises what that one raises."""
-        if self._open is self._ledger:
-            try:
-                coverage = self._ledger.open()
-                self._ledger.prove()
-            except (SinkFailedError, DatasetMismatchError) as exc:
-                if not _is_refusal(exc):
-                    raise
-                _log.warning(
-                    "delivery is at least once: records that are sent and not yet committed come again after a crash",
-                    because=str(exc),
-                )
-                self._ledger.close()
-                self._open = self._plain
-            else:
-                _log.info("delivery is exactly once, for readers with isolation.level=read_committed")
-                self.chosen = self._ledger
+        """See ``LedgerTopicSink.open``. After a refusal :attr:`chosen` is set, and the Coverage is empty."""
+        try:
+            with self._deciding():
+                coverage = super().open()
+                if not self._decided:
+                    self._prove()
                 return coverage
-        coverage = self._plain.open()
-        self.chosen = self._plain
-        return coverage
+        except Superseded:
+            if self.chosen is None:
+                raise
+            return Coverage()
 
-    def write(self, chunk: Chunk) -> None:
-        """See ``Sink.write``."""
-        self._open.write(chunk)
+    def claim(self, cursors: Mapping[Log, Position | None]) -> Coverage:
+        """See ``LedgerTopicSink.claim``. Raises Superseded also if :attr:`chosen` is to be opened."""
+        with self._deciding():
+            return super().claim(cursors)
 
-    def commit(self) -> Coverage:
-        """See ``Sink.commit``."""
-        return self._open.commit()
+    def identify(self, cluster_id: str) -> None:
+        """See ``LedgerTopicSink.identify``, and ``claim``."""
+        with self._deciding():
+            super().identify(cluster_id)
+        if not self._decided:
+            self._decided = self.exactly_once = True
+            _log.info("delivery is exactly once, for readers with isolation.level=read_committed")
 
-    def close(self) -> None:
-        """Close the sink that is open."""
-        self._open.close()
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Choose the other sink if the code inside is refused before anything was written. Raises Superseded then."""
+        try:
+            yield
+        except (SinkFailedError, DatasetMismatchError) as exc:
+            if self._decided or not _is_refusal(exc):
+                raise
+            _log.warning(
+                "delivery is at least once: records that are sent and not yet committed come again after a crash",
+                because=str(exc),
+            )
+            self.close()
+            self.chosen = self._plain
+            raise Superseded(f"{self._outlet.what} is written at least once") from exc
+
+    def _prove(self) -> None:
+        """Show that this client may commit and read an entry, and leave none. Raises as ``commit``."""
+        key = self._positions.proof(self._ledger.name)
+        self._calling(lambda: self._ledger.commit({key: None}))
+        if not self._positions.coverage.logs():  # nothing but an entry shows the right to read
+            self._calling(self._read)
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -87,6 +87,10 @@ class Positions:
         """Return the key of a claim; it has a value until another owner deletes it."""
         return self._key("claim", *_parts(log), writer)
 
+    def proof(self, writer: str) -> bytes:
+        """Return the key of an entry that says nothing."""
+        return self._key("proof", writer)
+
     def described(self) -> tuple[bytes, bytes]:
         """Return the entry of the description."""
         return self._key("pipeline"), orjson.dumps({"format": FORMAT, **self.description})
@@ -121,6 +125,7 @@ class LedgerTopicSink(TopicSink):
     unpooled_bytes = 0
     staged_bytes = 0
     exists = True  # without positions the cursor of the source's brokers tells where to begin
+    follows_group = False
 
     def __init__(
         self,
@@ -132,10 +137,8 @@ class LedgerTopicSink(TopicSink):
         *,
         ordering_keys: bool = False,
         keeps: bool = False,
-        follows_group: bool = False,
     ) -> None:
         super().__init__(TopicOutlet(make_writer, what), ordering_keys=ordering_keys)
-        self.follows_group = follows_group
         self.needed_columns = needed_columns
         self._keeps = keeps
         self._letters: list[DeadLetter] = []  # given to the writer, and not known to be stored
@@ -184,7 +187,9 @@ class LedgerTopicSink(TopicSink):
         if known and cluster_id and known != cluster_id:
             raise DatasetMismatchError(
                 f"the positions of {self._outlet.what} are those of the cluster whose id is {known}, but that at "
-                f"{', '.join(self._options.hosts)} has the id {cluster_id}. Correct source.url, or use another group"
+                f"{', '.join(self._options.hosts)} has the id {cluster_id}: positions of another cluster would "
+                "count as committed, and their records would be skipped. Correct source.url; if the cluster was made "
+                "again, use another group or subscription"
             )
         self._describe(cluster_id=known or cluster_id)
 
@@ -197,16 +202,6 @@ class LedgerTopicSink(TopicSink):
         if self.follows_group:
             self._follow(cursors)
         return self._positions.coverage.copy()
-
-    def prove(self) -> None:
-        """Commit the description and read it, which shows that this client may.
-
-        Raises as ``commit``, and DatasetMismatchError.
-        """
-        key, value = self._positions.described()
-        self._calling(lambda: self._ledger.commit({key: value}))
-        if not self._positions.coverage.logs():  # nothing but an entry shows the right to read
-            self._calling(self._read)
 
     def create_dataset(self) -> None:
         """Do nothing: the topic of the positions is made when the writer is opened."""

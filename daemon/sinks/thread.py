@@ -50,12 +50,17 @@ class SinkThread:
         self._calls: Calls = OwnThread(f"sink-{name}") if workers is None else workers.calls()
 
     async def open(self) -> Coverage:
-        """Open the sink; one that has ``chosen`` another one thereby is replaced by that for good."""
-        coverage = await self.run(self.sink.open)
+        """Open the sink; one that has ``chosen`` another one, before or thereby, is replaced by that for good."""
+        coverage = None if self._replaced() else await self.run(self.sink.open)
+        if coverage is None or self._replaced():
+            coverage = await self.run(self.sink.open)
+        return coverage
+
+    def _replaced(self) -> bool:
         chosen: Sink | None = getattr(self.sink, "chosen", None)
         if chosen is not None:
             self.sink, self.logged = chosen, logged(chosen)
-        return coverage
+        return chosen is not None
 
     async def write(self, chunk: Chunk) -> None:
         """Write ``chunk`` to the sink: on its thread, or at once on this thread if the sink is quick."""

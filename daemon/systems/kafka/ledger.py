@@ -36,6 +36,7 @@ __all__ = ["KafkaLedgerWriter", "open_ledger"]
 
 PARTITION = 0  # the others are not used: a topic that gets more of them later must not lose its entries
 READ_BYTES = 16 << 20
+COORDINATOR_S = 30.0  # at first use a cluster makes the topic of the coordinators, and at its start it may hide it
 STABLE_S = 900.0  # the longest that brokers leave a transaction open by default
 
 
@@ -150,7 +151,7 @@ async def _open(
         transactions = Transactions(cluster, ledger.name, int(ledger.timeout_s * 1000))
         try:
             with refusals(topic):
-                await find_coordinator(cluster, ledger.name, topic)
+                await find_coordinator(cluster, ledger.name, topic, COORDINATOR_S)
                 await patiently(lambda: create_topic(cluster, ledger.topic, "positions", POSITIONS))
                 await patiently(lambda: refuse_retention(cluster, ledger.topic))
                 if ledger.dead_letters:

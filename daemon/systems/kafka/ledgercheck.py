@@ -10,6 +10,7 @@ from fastwire.kafka.format.message import Body
 from fastwire.kafka.protocol.connection import Key
 
 from ...config import Connection
+from ...runtime.outside import waits_for
 from ..ledger import LedgerFinding, LedgerOptions, LedgerRefused
 from .cluster import ClientCluster, Cluster
 from .fence import patiently
@@ -22,7 +23,7 @@ POLICY = "cleanup.policy"
 CREATE_MS = 30_000
 DEFAULT_REPLICAS = 4  # the version of CreateTopics from which on a broker knows how many
 OLD_REPLICAS = 3
-COORDINATOR_S = 5.0  # at first use a cluster makes the topic of the coordinators
+CHECK_S = 5.0
 STATE_TOPIC = "__transaction_state"
 POSITIONS = {
     POLICY: "compact",
@@ -114,12 +115,16 @@ async def create_topic(
             raise BrokerError(one["error_code"], advice, one.get("error_message"))
 
 
-async def find_coordinator(cluster: Cluster, name: str, topic: str) -> None:
-    """Raise LedgerRefused if the cluster of ``topic`` can coordinate no transactional id; FastwireError: not now."""
+async def find_coordinator(cluster: Cluster, name: str, topic: str, most_s: float) -> None:
+    """Raise LedgerRefused if the cluster of ``topic`` has no coordinator of transactions within ``most_s`` seconds.
+
+    Raises FastwireError if it has none now.
+    """
     try:
         with refusals("transactional ids fastwire-…"):
             (await cluster.any()).connection.version_of(Key.INIT_PRODUCER_ID)
-            await patiently(lambda: cluster.transaction_coordinator(name), COORDINATOR_S)
+            with waits_for(f"a coordinator of transactions beside {topic}", most_s):
+                await patiently(lambda: cluster.transaction_coordinator(name), most_s)
     except BrokerError as exc:
         if exc.code != Code.COORDINATOR_NOT_AVAILABLE:
             raise
@@ -127,8 +132,10 @@ async def find_coordinator(cluster: Cluster, name: str, topic: str) -> None:
         # A broker that has just started may know no topic at all.
         if there["error_code"] or state["error_code"] != Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        why = f"the brokers cannot make {STATE_TOPIC}, for transaction.state.log.replication.factor of them or else"
-        raise LedgerRefused(f"{exc}: {why}") from exc
+        raise LedgerRefused(
+            f"{exc}: for {most_s:g} s the brokers have not made {STATE_TOPIC}, because there are fewer than "
+            "transaction.state.log.replication.factor of them or for another reason"
+        ) from exc
 
 
 async def refuse_retention(cluster: Cluster, topic: str) -> None:
@@ -157,7 +164,7 @@ async def inspect_ledger(connection: Connection, topic: str, ledger: LedgerOptio
 
 async def _coordinator(cluster: Cluster, name: str, topic: str) -> LedgerFinding:
     try:
-        await find_coordinator(cluster, name, topic)
+        await find_coordinator(cluster, name, topic, CHECK_S)
     except FastwireError as exc:
         text = f"transactional ids fastwire-…: {exc}. They need WRITE and DESCRIBE (prefixed)"
         return LedgerFinding(False, text, isinstance(exc, LedgerRefused))
@@ -165,6 +172,7 @@ async def _coordinator(cluster: Cluster, name: str, topic: str) -> LedgerFinding
 
 
 async def _described(cluster: Cluster, *topics: str) -> list[Body]:
+    """Return what the brokers say of each topic; one that they leave out is one that they do not know."""
     link = await cluster.any()
     asked = {
         "topics": [{"name": topic} for topic in topics],
@@ -172,7 +180,8 @@ async def _described(cluster: Cluster, *topics: str) -> list[Body]:
         "include_topic_authorized_operations": True,
     }
     found = {one["name"]: one for one in (await link.ask(Key.METADATA, asked))["topics"]}
-    return [found[topic] for topic in topics]
+    unknown = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "partitions": []}
+    return [found.get(topic, {"name": topic, **unknown}) for topic in topics]
 
 
 async def _topic(cluster: Cluster, described: Body, what: str, needed: Iterable[_Right]) -> list[LedgerFinding]:

@@ -4,12 +4,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fastwire.kafka.format.error import Code
+from fastwire.position import Log
 from fastwire_daemon.cli.check.checks import promise
 from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
@@ -20,12 +22,13 @@ from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicdefault import DefaultTopicSink
 from fastwire_daemon.pipeline.topicledger import LedgerTopicSink
 from fastwire_daemon.pipeline.topicsink import RememberingTopicSink, TopicSink
-from fastwire_daemon.runtime.errors import SinkFailedError
-from fastwire_daemon.systems.kafka import ledgercheck
+from fastwire_daemon.runtime.errors import SinkFailedError, Superseded
+from fastwire_daemon.runtime.outside import waiting
+from fastwire_daemon.systems.kafka import ledger
 from fastwire_daemon.systems.produced import ProduceError
 from tests.daemon.pipeline.test_topicledger import CONFIG, checked, configured
-from tests.daemon.pipeline.test_topicsink import scripted
 from tests.support.topic_copies import append, copied, produce, run
+from tests.support.waiting import eventually
 
 NAMED = 'delivery = "exactly-once"\n'
 EXACTLY, AT_LEAST = "delivery is exactly once", "delivery is at least once"
@@ -194,7 +197,7 @@ def test_the_positions_of_another_source_are_not_used(
 
 def test_a_cluster_that_cannot_have_a_coordinator_is_written_at_least_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinators' topic wants three replicas, and the only broker answers that no coordinator is available."""
-    monkeypatch.setattr(ledgercheck, "COORDINATOR_S", 0.1)
+    monkeypatch.setattr(ledger, "COORDINATOR_S", 0.1)
     with running(KafkaDevBroker(KafkaOptions(auto_create=False))) as target:
         target.create_topic("copy", 1)
         target.forbidden.add("coordinators")
@@ -216,6 +219,23 @@ def test_a_cluster_that_cannot_have_a_coordinator_is_written_at_least_once(monke
             sink.close()
 
 
+def test_a_coordinator_that_is_hidden_at_the_start_is_waited_for() -> None:
+    with running(KafkaDevBroker(KafkaOptions(auto_create=False))) as target:
+        target.create_topic("copy", 1)
+        target.forbidden.add("coordinators")
+        sink = topic_sink(pipeline(url=target.url))
+        assert isinstance(sink, DefaultTopicSink)
+        opening = threading.Thread(target=sink.open)
+        opening.start()
+        eventually(
+            lambda: "a coordinator of transactions" in (waiting(sink.threads, 0.0) or ""), "a wait with a reason"
+        )
+        target.forbidden.clear()
+        opening.join()
+        assert sink.chosen is None
+        sink.close()
+
+
 def test_what_is_decided_by_the_configuration() -> None:
     assert isinstance(topic_sink(pipeline()), DefaultTopicSink)
     assert isinstance(topic_sink(pipeline('delivery = "exactly-once"')), LedgerTopicSink)
@@ -225,28 +245,71 @@ def test_what_is_decided_by_the_configuration() -> None:
     assert pipeline().sink.roll.age == 1.0
     assert pipeline('roll.age = "5s"').sink.roll.age == 5.0
     assert pipeline('delivery = "exactly-once"').sink.roll.age == 60.0
+    assert pipeline("roll.rows = 7").sink.roll.age == 1.0
+    text = CONFIG.format(source="pulsar://127.0.0.1:1", url="kafka://127.0.0.1:2", start="earliest", idle="1s", more="")
+    text = text.replace(NAMED, "", 1).replace("start =", 'subscription_type = "shared"\nstart =')
+    shared = parse_config(text, {}).pipelines["mirror"]
+    assert shared.at_least_once_because and shared.sink.roll.age == 60.0
     assert "if the brokers of the topic allow transactions" in promise(pipeline())
     assert "at least once" in promise(pipeline('delivery = "at-least-once"'))
 
 
-def test_brokers_that_are_away_decide_nothing(tmp_path: Path) -> None:
+def test_brokers_that_are_away_decide_nothing() -> None:
     sink = topic_sink(pipeline())
     assert isinstance(sink, DefaultTopicSink)
-    plain, _ = scripted(tmp_path)
 
     @asynccontextmanager
     async def unsure() -> Any:
         raise ProduceError(f"no coordinator: {Code.COORDINATOR_NOT_AVAILABLE}") from ConnectionRefused("gone")
         yield
 
-    ledger = sink._ledger
-    ledger._outlet._make_writer = unsure
-    chosen = DefaultTopicSink(ledger, plain)
-    threading.Timer(0.2, chosen.interrupt).start()
+    sink._outlet._make_writer = unsure
+    threading.Timer(0.2, sink.interrupt).start()
     with pytest.raises(SinkFailedError, match="was stopped while it waited"):
-        chosen.open()
-    assert chosen.chosen is None
-    chosen.close()
+        sink.open()
+    assert sink.chosen is None
+    sink.close()
+
+
+@pytest.mark.parametrize("moment", ["prove", "claim"])
+def test_pipelines_of_one_name_that_start_together_do_not_share_positions(
+    tmp_path: Path, target: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Their sources are different clusters, whose logs have the same name without topic ids."""
+    before = KafkaOptions(release="2.1")
+    with running(KafkaDevBroker(before)) as one, running(KafkaDevBroker(before)) as other:
+        for broker, value in ((one, "a0"), (other, "b0")):
+            broker.create_topic("orders", 1)
+            append(broker, 0, value)
+        config = unnamed(tmp_path, one, target)
+        sink = topic_sink(parse_config(unnamed(tmp_path, other, target).read_text(), {}).pipelines["mirror"])
+        unnamed(tmp_path, one, target)
+        assert isinstance(sink, DefaultTopicSink)
+        if moment == "prove":
+            prove = sink._prove
+            monkeypatch.setattr(sink, "_prove", lambda: (run(config), prove()))
+            sink.open()
+        else:
+            sink.open()
+            assert EXACTLY in run(config)
+            with pytest.raises(Superseded):
+                sink.claim({Log("kafka", sink.cluster, "orders", "0"): None})
+        assert sink.chosen is not None
+        sink.close()
+        assert EXACTLY in run(config)  # the first one goes on
+
+
+def test_a_cluster_that_was_made_again_at_the_same_hosts_is_copied_at_least_once(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    append(source, 0, "a0")
+    config = unnamed(tmp_path, source, target)
+    assert EXACTLY in run(config)
+    source.options = replace(source.options, cluster_id="made again")
+    append(source, 0, "a1")
+    said = run(config)
+    assert AT_LEAST in said and "if the cluster was made again, use another group" in said
+    assert copied(target) == ["a0", "a1"]
 
 
 def test_an_offset_of_the_log_before_a_break_is_not_followed(
@@ -264,3 +327,15 @@ def test_an_offset_of_the_log_before_a_break_is_not_followed(
     append(source, 0, *second)
     assert "may be that of the log before a break" in run(config)
     assert copied(target) == first + second
+
+
+def test_an_offset_behind_the_end_of_the_log_is_not_followed(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+) -> None:
+    config = unnamed(tmp_path, source, target)
+    append(source, 0, "a0", "a1")
+    run(config)
+    append(source, 0, "a2")
+    source.groups["mirror"].offsets["orders", 0] = (9, -1, "")
+    assert "the group's offset lies behind the end of the log" in run(config)
+    assert copied(target) == ["a0", "a1", "a2"]

@@ -83,10 +83,29 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
         if new:
             try:
                 committed = await self.owner.committed([one.place for one in new])
+                beyond = await self._beyond(new, committed)
             except FastwireError as exc:
                 return dict.fromkeys(new, exc)
-            self._offer_at(new, self._without_outdated(new, committed))
+            self._offer_at(new, self._without_outdated(new, committed, beyond))
         return {}
+
+    async def _beyond(
+        self, partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> list[Partition]:
+        """Return the partitions of known logs whose committed offset lies behind the end of the log.
+
+        The records before it were lost after the commit. What has landed of such a log tells where to go on.
+        """
+        doubtful = {
+            one.place: one
+            for one in partitions
+            if committed.get(one.place, (0, 0))[0] > one.end and self.coverage.start(one.log) is not None
+        }
+        if not doubtful:
+            return []
+        # An open transaction hides what is stored.
+        ends = await self._cluster.list_offsets(dict.fromkeys(doubtful, LATEST), read_committed=False)
+        return [one for place, one in doubtful.items() if committed[place][0] > ends.of(place)[0]]
 
     def _offer_at(self, partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         self._committed = committed
@@ -101,10 +120,22 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
         return partition.offer()
 
     def _without_outdated(
-        self, partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]]
+        self,
+        partitions: Iterable[Partition],
+        committed: Mapping[tuple[str, int], tuple[int, int]],
+        beyond: Iterable[Partition],
     ) -> dict[tuple[str, int], tuple[int, int]]:
         kept = dict(committed)
-        for one in self._of_former_logs(partitions, committed):
+        for one in beyond:
+            offset, _ = kept.pop(one.place)
+            log.warning(
+                "the group's offset lies behind the end of the log, so records were lost or the log is another one: "
+                "reading goes on where the records that have landed end",
+                topic=str(one.log),
+                offset=offset,
+                log_ends=one.end,
+            )
+        for one in self._of_former_logs(partitions, kept):
             offset, _ = kept.pop(one.place)
             log.warning(
                 "the group's offset may be that of the log before a break: reading goes on where the records of this "
