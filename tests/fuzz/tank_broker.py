@@ -10,7 +10,6 @@ from fastwire.tank.format.message import (
     Node,
     PartitionRange,
     PartitionRanges,
-    ServiceStatus,
     TopicInfo,
     TopicList,
     TopicResult,
@@ -66,7 +65,9 @@ class Broker:
         if client.asked and chance() < 0.6:
             return self._feed(self._answer(client.asked.pop(int(chance() * len(client.asked)))))
         if chance() < 0.01:
-            return self._feed(self._one((PING, b"\x04\0\0\0\0", encode_frame(MessageType.STATUS, bytes(14)))))
+            return self._feed(
+                self._one((PING, b"\x04\0\0\0\0", encode_frame(MessageType.DISCOVER_TOPOLOGY, bytes(14))))
+            )
         return self._ours()
 
     def _one(self, of: Sequence[T]) -> T:
@@ -132,9 +133,7 @@ class Broker:
                 return TopicList(infos, chance() < 0.3)
             case MessageType.DISCOVER_TOPOLOGY:
                 return Topology("c", (Node(1, _ADDRESS), Node(2))) if chance() < 0.7 else Topology()
-            case MessageType.STATUS:
-                return ServiceStatus(1, 2, self._one((None, "c")), 3, None, None, self._one((None, 5)), 400)
-        return TopicResult("t", number, self._one((None, 1)))
+        return TopicResult("t", number)
 
     # --- messages
 

@@ -15,8 +15,6 @@ from fastwire.tank.format.message import (
     DiscoverTopology,
     MessageType,
     PartitionRanges,
-    ReloadConfiguration,
-    Status,
 )
 from fastwire.tank.producing.bundle import Message
 from fastwire.tank.producing.producer import Producer, ProducerSettings
@@ -37,9 +35,7 @@ QUESTIONS: dict[str, Request] = {
     "partitions": DiscoverPartitions("t"),
     "topics": DiscoverTopics(),
     "topology": DiscoverTopology(),
-    "status": Status(),
     "create": CreateTopic("t", 2),
-    "reload": ReloadConfiguration("t", 1),
 }
 
 

@@ -17,8 +17,6 @@ HANDLERS: dict[int, Handler] = {
     MessageType.PRODUCE_SEQUENCE: producers.produce_sequence,
     MessageType.DISCOVER_PARTITIONS: metadata.partitions,
     MessageType.CREATE_TOPIC: metadata.create_topic,
-    MessageType.RELOAD_CONFIGURATION: metadata.reload,
-    MessageType.STATUS: metadata.status,
     MessageType.DISCOVER_TOPICS: metadata.topics,
     MessageType.DISCOVER_TOPOLOGY: metadata.topology,
 }

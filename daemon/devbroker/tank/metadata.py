@@ -1,8 +1,6 @@
 """Requests about topics, partitions and brokers (spec: tank 8-12)."""
 
-import time
-
-from fastwire.tank.format.error import CreateCode, PartitionStatus, ReloadCode
+from fastwire.tank.format.error import CreateCode, PartitionStatus
 from fastwire.tank.format.message import (
     CreateTopic,
     DiscoverPartitions,
@@ -11,9 +9,6 @@ from fastwire.tank.format.message import (
     Node,
     PartitionRange,
     PartitionRanges,
-    ReloadConfiguration,
-    ServiceStatus,
-    Status,
     TopicInfo,
     TopicList,
     TopicResult,
@@ -24,12 +19,11 @@ from fastwire.tank.names import parse_topic
 from .connection import TankConnection
 from .topics import PartitionLog
 
-__all__ = ["create_topic", "partitions", "reload", "status", "topics", "topology"]
+__all__ = ["create_topic", "partitions", "topics", "topology"]
 
 CLUSTER = "fastwire-dev"
 LEAST_SEGMENT = 64  # log.segment.bytes below are refused
 MOST_PARTITIONS = 65_530
-VERSION = 400
 
 
 def partitions(connection: TankConnection, payload: bytes) -> None:
@@ -82,36 +76,6 @@ def _create(connection: TankConnection, request: CreateTopic) -> CreateCode:
         return CreateCode.BAD_CONFIGURATION
     broker.create(request.topic, request.partitions, segment_bytes=int(segment))
     return CreateCode.CREATED
-
-
-def reload(connection: TankConnection, payload: bytes) -> None:
-    """Handle ReloadConfiguration: no partition has a file with one."""
-    request_id, request = ReloadConfiguration.decode(payload)
-    code = ReloadCode.NO_CONFIGURATION
-    if request.topic not in connection.broker.topics:
-        code = ReloadCode.UNKNOWN_TOPIC
-    elif connection.broker.partition(request.topic, request.partition) is None:
-        code = ReloadCode.UNKNOWN_PARTITION
-    connection.answer(request.kind, TopicResult(request.topic, code, request.partition).encode(request_id))
-
-
-def status(connection: TankConnection, payload: bytes) -> None:
-    """Handle Status."""
-    request_id, request = Status.decode(payload)
-    broker = connection.broker
-    nodes = broker.options.nodes
-    count = sum(map(len, broker.topics.values()))
-    told = ServiceStatus(
-        len(broker.topics),
-        count,
-        CLUSTER if nodes > 1 else None,
-        nodes if nodes > 1 else 0,
-        open_partitions=count,
-        open_time=0,
-        started_at=int(time.time()),
-        version=VERSION,
-    )
-    connection.answer(request.kind, told.encode(request_id))
 
 
 def topology(connection: TankConnection, payload: bytes) -> None:

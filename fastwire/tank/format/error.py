@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from fastwire.errors import FastwireError
 
-__all__ = ["BrokerError", "CreateCode", "PartitionStatus", "ProduceCode", "ReloadCode"]
+__all__ = ["BrokerError", "CreateCode", "PartitionStatus", "ProduceCode"]
 
 
 class PartitionStatus(IntEnum):
@@ -45,18 +45,6 @@ class CreateCode(IntEnum):
     READ_ONLY = 5
     BAD_REQUEST = 10
     NOT_SUPPORTED = 11
-
-
-class ReloadCode(IntEnum):
-    """Result of reloading the configuration of a partition."""
-
-    OK = 0
-    NO_TOPIC = 1
-    NO_CONFIGURATION = 2
-    BAD_CONFIGURATION = 3
-    UNKNOWN_PARTITION = 10
-    UNKNOWN_TOPIC = 11
-    CLUSTER_MODE = 12
 
 
 # Codes of different answers are equal as numbers: they are compared as objects, by class and value.

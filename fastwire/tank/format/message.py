@@ -28,9 +28,6 @@ __all__ = [
     "PartitionRange",
     "PartitionRanges",
     "PayloadReader",
-    "ReloadConfiguration",
-    "ServiceStatus",
-    "Status",
     "TopicInfo",
     "TopicList",
     "TopicResult",
@@ -64,8 +61,6 @@ class MessageType(IntEnum):
     PRODUCE_SEQUENCE = 0x05  # answered as PRODUCE
     DISCOVER_PARTITIONS = 0x06
     CREATE_TOPIC = 0x07
-    RELOAD_CONFIGURATION = 0x08
-    STATUS = 0x0A
     DISCOVER_TOPICS = 0x0B
     DISCOVER_TOPOLOGY = 0x0C
 
@@ -303,26 +298,22 @@ class DiscoverTopics:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """The answer to CreateTopic (a CreateCode) and to ReloadConfiguration (a ReloadCode, with a partition)."""
+    """The answer to CreateTopic: a CreateCode."""
 
     topic: str
     code: int
-    partition: int | None = None
 
     def encode(self, request_id: int) -> bytes:
         """Return the payload."""
-        place = b"" if self.partition is None else _U16.pack(self.partition)
-        return _U32.pack(request_id) + encode_str8(self.topic.encode()) + place + bytes((self.code,))
+        return _U32.pack(request_id) + encode_str8(self.topic.encode()) + bytes((self.code,))
 
     @classmethod
     def decode(cls, payload: bytes) -> tuple[int, Self]:
-        """Read a payload; the partition is there if the payload has room for it."""
+        """Read a payload; see the module."""
         r = PayloadReader(payload, "topic answer")
-        request_id, topic = r.u32(), r.text()
-        partition = r.u16() if r.left > 1 else None
-        code = r.u8()
+        request_id, topic, code = r.u32(), r.text(), r.u8()
         r.end()
-        return request_id, cls(topic, code, partition)
+        return request_id, cls(topic, code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,84 +340,7 @@ class CreateTopic:
         return request_id, cls(topic, partitions, r.take(r.varint()).decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadConfiguration:
-    """Request to read the configuration of a partition again."""
-
-    kind: ClassVar[MessageType] = MessageType.RELOAD_CONFIGURATION
-    answer: ClassVar[type[TopicResult]] = TopicResult
-    topic: str
-    partition: int
-
-    def encode(self, request_id: int) -> bytes:
-        """Return the payload."""
-        return _U32.pack(request_id) + encode_str8(self.topic.encode()) + _U16.pack(self.partition)
-
-    @classmethod
-    def decode(cls, payload: bytes) -> tuple[int, Self]:
-        """Read a payload; see the module."""
-        r = PayloadReader(payload, "reload configuration request")
-        return r.u32(), cls(r.text(), r.u16())
-
-
 # --- brokers
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceStatus:
-    """The answer to Status. Older brokers leave out the last fields, which are None then."""
-
-    topics: int
-    partitions: int
-    cluster: str | None = None
-    nodes: int = 0
-    open_partitions: int | None = None
-    open_time: int | None = None
-    started_at: int | None = None  # seconds since 1970
-    version: int | None = None  # major * 100 + minor
-
-    def encode(self, request_id: int) -> bytes:
-        """Return the payload."""
-        parts = [pack("<IBBII", request_id, 0, self.cluster is not None, self.topics, self.partitions)]
-        if self.cluster is not None:
-            parts += (b"\0", encode_str8(self.cluster.encode()), _U32.pack(self.nodes))
-        if self.started_at is not None:
-            parts.append(pack("<III", self.open_partitions or 0, self.open_time or 0, self.started_at))
-            if self.version is not None:
-                parts.append(_U32.pack(self.version))
-        return b"".join(parts)
-
-    @classmethod
-    def decode(cls, payload: bytes) -> tuple[int, Self]:
-        """Read a payload; surplus bytes of a newer broker are allowed."""
-        r = PayloadReader(payload, "status answer")
-        request_id, _, aware, topics, partitions = r.u32(), r.u8(), r.u8(), r.u32(), r.u32()
-        cluster, nodes = None, 0
-        if aware:
-            r.u8()
-            cluster, nodes = r.text(), r.u32()
-        if not r.left:
-            return request_id, cls(topics, partitions, cluster, nodes)
-        opened, took_s, started = r.u32(), r.u32(), r.u32()
-        version = r.u32() if r.left else None
-        return request_id, cls(topics, partitions, cluster, nodes, opened, took_s, started, version)
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Request for the state of a broker, which also proves that it lives (spec: tank 4)."""
-
-    kind: ClassVar[MessageType] = MessageType.STATUS
-    answer: ClassVar[type[ServiceStatus]] = ServiceStatus
-
-    def encode(self, request_id: int) -> bytes:
-        """Return the payload."""
-        return _U32.pack(request_id)
-
-    @classmethod
-    def decode(cls, payload: bytes) -> tuple[int, Self]:
-        """Read a payload; see the module."""
-        return PayloadReader(payload, "status request").u32(), cls()
 
 
 @dataclass(frozen=True, slots=True)

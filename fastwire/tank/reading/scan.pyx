@@ -53,8 +53,8 @@ cdef enum:                       # message types of answers (spec: tank 3)
     CONSUME = 0x02
     PING = 0x03
     DISCOVER_PARTITIONS = 0x06
-    RELOAD_CONFIGURATION = 0x08
-    STATUS = 0x0A
+    CREATE_TOPIC = 0x07
+    DISCOVER_TOPICS = 0x0B
     DISCOVER_TOPOLOGY = 0x0C
 
 cdef enum:
@@ -178,8 +178,8 @@ cdef class Scanner(ChunkScanner):
     cdef int hand_out(self, int kind, int64_t total) except -1:
         """Return a frame that is not decoded here, once it is complete."""
         cdef ReceiveBuffer b = self.buffer
-        if not (kind == PING or kind == PRODUCE or DISCOVER_PARTITIONS <= kind <= RELOAD_CONFIGURATION
-                or STATUS <= kind <= DISCOVER_TOPOLOGY):
+        if not (kind == PING or kind == PRODUCE or DISCOVER_PARTITIONS <= kind <= CREATE_TOPIC
+                or DISCOVER_TOPICS <= kind <= DISCOVER_TOPOLOGY):
             raise ProtocolError("message type", 0, detail=f"{kind:#x} is not that of an answer")
         if total > self.most_frame:
             raise ProtocolError("payload length", 1, detail=f"of an answer: {self.frame_too_large(total)}")

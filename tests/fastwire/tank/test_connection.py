@@ -7,11 +7,11 @@ from fastwire.position import Log, Position
 from fastwire.tank.format.message import (
     PING,
     DiscoverPartitions,
+    DiscoverTopology,
     MessageType,
     PartitionRange,
     PartitionRanges,
-    ServiceStatus,
-    Status,
+    Topology,
     encode_frame,
 )
 from fastwire.tank.producing.bundle import encode_values
@@ -66,7 +66,7 @@ def answer(request_id: int, *values: bytes) -> bytes:
 def test_nothing_is_asked_before_the_ping() -> None:
     wire = Wire(ready=False)
     with pytest.raises(ValueError, match="ping"):
-        wire.connection.request(Status(), 0.0)
+        wire.connection.request(DiscoverTopology(), 0.0)
     assert wire.connection.tick(9.9) == ()
     (lost,) = wire.connection.tick(10.0)
     assert isinstance(lost, Lost)
@@ -88,14 +88,14 @@ def test_a_ping_that_comes_before_the_start() -> None:
 def test_answers_come_in_any_order() -> None:
     wire = Wire()
     waiting = wire.fetch(wait_ms=1000)
-    status = wire.ask(Status())
+    topology = wire.ask(DiscoverTopology())
     found = wire.ask(DiscoverPartitions("t"))
     assert wire.connection.awaiting
     ranges = PartitionRanges("t", (PartitionRange(1, 2),), 1)
-    said = ServiceStatus(1, 2)
+    said = Topology()
     frames = encode_frame(MessageType.DISCOVER_PARTITIONS, ranges.encode(found)) + PING
-    events = wire.feed(frames + encode_frame(MessageType.STATUS, said.encode(status)))
-    assert events == [Reply(found, ranges), Reply(status, said)]
+    events = wire.feed(frames + encode_frame(MessageType.DISCOVER_TOPOLOGY, said.encode(topology)))
+    assert events == [Reply(found, ranges), Reply(topology, said)]
     assert not wire.connection.awaiting
     assert wire.connection.fetches_outstanding == 1
     (done,) = wire.feed(answer(waiting, b"a", b"b"))
@@ -118,23 +118,23 @@ def test_the_answer_to_a_request_with_sequences_is_of_another_type() -> None:
 
 def test_answers_to_requests_given_up_are_dropped() -> None:
     wire = Wire()
-    status = wire.ask(Status())
-    wire.connection.give_up(status)
-    assert wire.feed(encode_frame(MessageType.STATUS, ServiceStatus(1, 2).encode(status))) == []
+    topology = wire.ask(DiscoverTopology())
+    wire.connection.give_up(topology)
+    assert wire.feed(encode_frame(MessageType.DISCOVER_TOPOLOGY, Topology().encode(topology))) == []
     assert wire.feed(answer(77, b"a")) == []
 
 
 def test_an_answer_of_another_type_is_a_protocol_error() -> None:
     wire = Wire()
-    status = wire.ask(Status())
+    topology = wire.ask(DiscoverTopology())
     with pytest.raises(ProtocolError, match="message type at byte 0"):
-        wire.feed(encode_frame(MessageType.DISCOVER_TOPICS, ServiceStatus(1, 2).encode(status)))
+        wire.feed(encode_frame(MessageType.DISCOVER_TOPICS, Topology().encode(topology)))
     wire = Wire()
     fetch = wire.fetch()
-    with pytest.raises(ProtocolError, match="0xa answers request"):
-        wire.feed(encode_frame(MessageType.STATUS, ServiceStatus(1, 2).encode(fetch)))
+    with pytest.raises(ProtocolError, match="0xc answers request"):
+        wire.feed(encode_frame(MessageType.DISCOVER_TOPOLOGY, Topology().encode(fetch)))
     with pytest.raises(ProtocolError, match="request id"):
-        Wire().feed(encode_frame(MessageType.STATUS, b"\1"))
+        Wire().feed(encode_frame(MessageType.DISCOVER_TOPOLOGY, b"\1"))
 
 
 def test_a_request_has_a_deadline_and_a_wait_extends_it() -> None:
@@ -144,7 +144,7 @@ def test_a_request_has_a_deadline_and_a_wait_extends_it() -> None:
     (lost,) = wire.connection.tick(8.0)
     assert lost == Lost("consume was not answered in time")
     wire = Wire()
-    wire.ask(Status())
+    wire.ask(DiscoverTopology())
     wire.connection.suspend(1.0)
     assert wire.connection.tick(100.0) == ()
     wire.connection.resume(101.0)
@@ -162,14 +162,14 @@ def test_a_long_answer_that_keeps_coming_is_not_late() -> None:
 
 def test_a_request_that_is_passed_over_is_late_in_the_end() -> None:
     wire = Wire()
-    wire.ask(Status())
+    wire.ask(DiscoverTopology())
     lost: list[Event] = []
     for now in range(1, 60):
         wire.feed(answer(wire.fetch(), b"a"), now)
         lost += wire.connection.tick(now)
         if lost:
             break
-    assert (now, lost) == (50, [Lost("status was not answered in time")])
+    assert (now, lost) == (50, [Lost("discover_topology was not answered in time")])
 
 
 def test_corrupt_bundles_and_full_chunks_are_events_in_order() -> None:
@@ -188,7 +188,7 @@ def test_corrupt_bundles_and_full_chunks_are_events_in_order() -> None:
 def test_a_closed_connection_forgets_its_requests() -> None:
     wire = Wire()
     wire.fetch()
-    wire.ask(Status())
+    wire.ask(DiscoverTopology())
     wire.connection.close()
     assert wire.connection.state is State.CLOSED
     assert (wire.connection.awaiting, wire.connection.fetches_outstanding) == (False, 0)

@@ -18,9 +18,6 @@ from fastwire.tank.format.message import (
     Node,
     PartitionRange,
     PartitionRanges,
-    ReloadConfiguration,
-    ServiceStatus,
-    Status,
     TopicInfo,
     TopicList,
     TopicResult,
@@ -199,10 +196,7 @@ REQUESTS: dict[str, Any] = {
     "discover_partitions_empty": DiscoverPartitions("orders"),
     "discover_partitions_unknown": DiscoverPartitions("nosuch"),
     "discover_partitions_retention": DiscoverPartitions("small-segments"),
-    "status": Status(),
     "topology_standalone": DiscoverTopology(),
-    "reload_conf_unknown_topic": ReloadConfiguration("nosuch", 0),
-    "reload_conf_unknown_partition": ReloadConfiguration("orders", 9),
 }
 
 
@@ -227,24 +221,11 @@ def answer_of(said: dict[str, Any]) -> Any:
     match said["type"]:
         case "create_topic":
             return TopicResult(expected["topic"], expected["code"])
-        case "reload_conf":
-            return TopicResult(expected["topic"], expected["code"], expected["partition"])
         case "discover_partitions":
             ranges = [
                 PartitionRange(one["first_available_seq"], one["high_water_mark"]) for one in expected["partitions"]
             ]
             return PartitionRanges(expected["topic"], tuple(ranges), expected["partition_count"])
-        case "status":
-            return ServiceStatus(
-                expected["topics"],
-                expected["partitions"],
-                None,
-                0,
-                expected["open_partitions"],
-                expected["open_time"],
-                expected["startup_ts"],
-                expected["version"],
-            )
         case "topology":
             return Topology()
 
@@ -273,8 +254,7 @@ def test_other_answers(name: str) -> None:
         except ProtocolError:
             pass
         else:
-            # Where an older broker's answer, or a list of fewer partitions, ends.
-            assert said["type"] in ("status", "discover_partitions", "reload_conf")
+            assert said["type"] == "discover_partitions"  # a list of fewer partitions ends here
 
 
 def test_cluster_answers_survive_their_own_bytes() -> None:
@@ -283,8 +263,6 @@ def test_cluster_answers_survive_their_own_bytes() -> None:
         PartitionRanges("t", (PartitionRange(1, 9), PartitionRange(status=0xFC, leader=("10.0.0.1", 7))), 2),
         PartitionRanges("t", (PartitionRange(status=0xFD),), 4),
         TopicList((TopicInfo("t", 3, True, 2), TopicInfo("u", 1, False, 1)), True),
-        ServiceStatus(1, 2, "c", 3, 4, 5, 6, 400),
-        ServiceStatus(1, 2),
     ]
     for answer in answers:
         assert type(answer).decode(answer.encode(7)) == (7, answer)

@@ -30,7 +30,7 @@ def nothing_at_all(_: bytes) -> bytes:
 
 
 def another_type(frame: bytes) -> bytes:
-    kind = MessageType.DISCOVER_TOPICS if frame[0] != MessageType.DISCOVER_TOPICS else MessageType.STATUS
+    kind = MessageType.DISCOVER_TOPICS if frame[0] != MessageType.DISCOVER_TOPICS else MessageType.DISCOVER_TOPOLOGY
     return encode_frame(kind, frame[_at_id(frame) :])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.tank.format.error import BrokerError, CreateCode, PartitionStatus
-from fastwire.tank.format.message import DiscoverPartitions, PartitionRange, PartitionRanges, Status
+from fastwire.tank.format.message import DiscoverPartitions, DiscoverTopics, PartitionRange, PartitionRanges
 from fastwire.tank.names import parse_tank_url
 from fastwire.tank.protocol import connection
 from fastwire_daemon.devbroker.server import running
@@ -201,12 +201,12 @@ async def test_a_broker_that_does_not_answer_a_request(monkeypatch: pytest.Monke
         async with connected(broker.url, request_timeout_s=0.3) as cluster:
             link = await cluster.any()
             broker.muted = True
-            first, second = link.begin(DiscoverPartitions("t")), link.begin(Status())
+            first, second = link.begin(DiscoverPartitions("t")), link.begin(DiscoverTopics())
             for answer in (first, second):
                 with pytest.raises(LinkLost, match="discover_partitions was not answered in time"):
                     await answer
             with pytest.raises(LinkLost, match="is closed"):
-                link.begin(Status())
+                link.begin(DiscoverTopics())
             broker.muted = False
             assert (await cluster.ranges("t")).count == 1
 
