@@ -2,6 +2,7 @@
 
 import asyncio
 import selectors
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,7 +33,22 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
 
-LOOPS: Loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop, "jumping": JumpingLoop}
+class ClosingLoop(uvloop.Loop):
+    """A loop that can be closed with open handles, as a failed test leaves them.
+
+    uvloop warns of each before it closes it. Where the warning is an error, the handle stays open, and ``close`` waits
+    for it forever.
+    """
+
+    def close(self) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ResourceWarning)
+            super().close()
+        for each in caught:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+LOOPS: Loops = {"asyncio": asyncio.new_event_loop, "uvloop": ClosingLoop, "jumping": JumpingLoop}
 
 BOTH = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])  # a test that runs once on each
 JUMPING = pytest.mark.asyncio(loop_factories=["jumping"])  # a test whose hours take no time
