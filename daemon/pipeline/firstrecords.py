@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from ..systems.registry import reading
 __all__ = ["FirstRecords"]
 
 LIMIT_S = 20.0  # for the reading of the first records
+LOOK_S = 0.2  # between two looks whether to stop
 _log = get_logger("sink")
 
 
@@ -34,7 +36,7 @@ class FirstRecords:
         values: list[bytes] = []
         refused: Sequence[str] = ()
         for start in self._starts():
-            values = asyncio.run(self._values(start, stop))
+            values = asyncio.run(self._until(stop, self._values(start)))
             refused = decoder.infer(values)
             for field in refused:
                 _log.warning("a field cannot have a column, its values will be dead letters", field=field)
@@ -54,7 +56,17 @@ class FirstRecords:
         earliest, configured = Start("earliest"), self._config.source.start
         return [configured, earliest] if configured.kind == "time" else [earliest]
 
-    async def _values(self, start: Start, stop: threading.Event) -> list[bytes]:
+    async def _until(self, stop: threading.Event, reading: Coroutine[Any, Any, list[bytes]]) -> list[bytes]:
+        """Return what ``reading`` returns. Raises SinkFailedError soon after ``stop`` is set."""
+        task = asyncio.ensure_future(reading)
+        while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
+            if stop.is_set():
+                task.cancel()
+                await asyncio.wait([task])
+                raise SinkFailedError("the sink was stopped while it read the first records")
+        return task.result()
+
+    async def _values(self, start: Start) -> list[bytes]:
         """Return the values of the first records from ``start`` on that there are now."""
         source = self._config.source
         values: list[bytes] = []
@@ -62,8 +74,6 @@ class FirstRecords:
         try:
             async with asyncio.timeout(LIMIT_S), reading(source, source.chosen, start) as reader:
                 async for chunk in reader.up_to_now():
-                    if stop.is_set():
-                        raise SinkFailedError("the sink was stopped while it read the first records")
                     column = pa.record_batch(chunk).column("value")
                     chunk.release()
                     for value in column.slice(0, MOST_SAMPLES - len(values)):
@@ -75,8 +85,6 @@ class FirstRecords:
         except TimeoutError:
             if not values:
                 raise SinkFailedError(f"the brokers have given no first record within {LIMIT_S:.0f} s") from None
-        except SinkFailedError:
-            raise
         except FastwireError as exc:
             raise SinkFailedError(f"the first records cannot be read: {exc}") from exc
         return values

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
+from fastwire.errors import FastwireError
 from fastwire.position import Log
 
 from ..config import Connection
 from ..config.decode import INFER, DecodeConfig, parse_decode
+from ..config.rowwise import types_of_records
+from ..config.text import nearest
 from ..runtime.errors import LogRefusedError
 from ..sinks.registry import decoder_of
 from ..systems.registry import system_named
+from .columns import with_nulls
 
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = ["Piece", "Undecoded", "decode_table", "decoded", "decoder_for", "first_inferred", "known_fields"]
+__all__ = ["Piece", "Undecoded", "chosen", "decode_table", "decoded", "decoder_for", "first_inferred", "known_fields"]
 
 Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]
 """Records, and their logs: of each run the first row and the number of rows."""
@@ -37,15 +41,21 @@ def decode_table(
 ) -> DecodeConfig | None:
     """Return the table ``[decode]`` of an argument, which is that table or its format; None for none.
 
-    The columns of JSON without a table are inferred.
+    The columns of JSON without a table are inferred. Fields are inferred all of them, of which the caller takes the
+    ``columns``.
 
-    Raises ConfigError; ValueError for ``columns`` that undecoded records do not have.
+    Raises ConfigError; ValueError for ``columns`` that undecoded records do not have, and for none.
     """
+    if isinstance(columns, str) or (columns is not None and not columns):
+        raise ValueError(f"columns is a list of names, None for all columns, and not {columns!r}")
     if decode is not None:
         keys = {"format": decode} if isinstance(decode, str) else dict(decode)
         if decode == "json":
             keys["schema"] = INFER
-        return parse_decode(keys if columns is None else keys | {"columns": list(columns)})
+        wanted = None if columns is None else list(columns)
+        if wanted is not None and keys.get("schema") == INFER and "*" not in wanted:
+            wanted = ["*", *(name for name in wanted if name in types_of_records(system, "_"))]
+        return parse_decode(keys if wanted is None else keys | {"columns": wanted})
     system_named(system).built(columns)
     return None
 
@@ -77,8 +87,9 @@ def decoded(
     runs: Sequence[tuple[Log, int, int]],
     columns: Sequence[str] | None,
 ) -> Iterator[Piece]:
-    """Yield the rows of ``batch``, whose logs are ``runs``; without a decoder its ``columns`` (None: all).
+    """Yield the rows of ``batch``, whose logs are ``runs``, with these ``columns`` (None: all).
 
+    Those that are inferred are nulls without a type in records before the first one that has them.
     Raises FastwireError for a value that does not fit if ``decode.on_error`` is "stop".
     """
     if decoder is None:
@@ -86,15 +97,23 @@ def decoded(
         return
     try:
         for rows in decoder.decode(batch, runs, _pause):
-            yield Piece(rows.batch, rows.dead_letters)
+            yield Piece(chosen(decoder, rows.batch, columns), rows.dead_letters)
     except LogRefusedError as exc:
         raise exc.with_traceback(None) from None
 
 
-def first_inferred(decoder: "ValueDecoder", pieces: Iterator[Undecoded], limit: int | None) -> Iterator[Undecoded]:
+def chosen(decoder: "ValueDecoder", rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """Return these ``columns`` of decoded rows, of which a decoder that infers makes more."""
+    return rows if columns is None or "*" in columns or not decoder.infers else with_nulls(rows, columns)
+
+
+def first_inferred(
+    decoder: "ValueDecoder", pieces: Iterator[Undecoded], limit: int | None, columns: Sequence[str] | None
+) -> Iterator[Undecoded]:
     """Yield ``pieces`` after ``decoder`` has got the columns of the values in the first of them.
 
-    Those are so many rows as pipelines look at, or ``limit`` if that is less. Raises DatasetMismatchError.
+    Those are so many rows as pipelines look at, or ``limit`` if that is less. Raises DatasetMismatchError, and
+    FastwireError if none of them has one of the ``columns``.
     """
     from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES
 
@@ -109,6 +128,12 @@ def first_inferred(decoder: "ValueDecoder", pieces: Iterator[Undecoded], limit: 
             break
     values = chain.from_iterable(batch.column("value") for batch, _ in first)
     decoder.infer(value.as_py() for value in islice(values, wanted) if value.is_valid)
+    known = ("*", *decoder.columns)
+    if rows and (strange := next((name for name in columns or () if name not in known), None)):
+        raise FastwireError(
+            f'the first {min(rows, wanted):,} records have no field "{strange}"{nearest(strange, known) or "."} '
+            f"They have {', '.join(decoder.columns)}; a written schema may have fields that come later"
+        )
     yield from first
     yield from pieces
 

@@ -4,7 +4,7 @@ import asyncio
 import atexit
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.stack = AsyncExitStack()
+        self._closing = threading.Lock()
+        self._closed = False
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -43,9 +45,15 @@ class LoopThread:
     def call(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run ``work`` to its end and return its result, or raise its exception.
 
-        An exception in the calling thread meanwhile, such as KeyboardInterrupt, cancels it.
+        An exception in the calling thread meanwhile, such as KeyboardInterrupt, cancels it. Raises CancelledError if
+        another thread closes this one, or has done so.
         """
-        return self.wait(asyncio.run_coroutine_threadsafe(work, self._loop))
+        with self._closing:  # what comes behind the end of the loop would never be run
+            if self._closed:
+                work.close()
+                raise CancelledError
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self.wait(future)
 
     @staticmethod
     def wait(future: "Future[_T]") -> _T:
@@ -59,10 +67,13 @@ class LoopThread:
     def close(self) -> None:
         """Leave the contexts, and end the loop and the thread. A second call does nothing."""
         atexit.unregister(self.close)
-        if not self._thread.is_alive() or self._loop.is_closed():
-            return
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            leaving = asyncio.run_coroutine_threadsafe(self.stack.aclose(), self._loop)
         try:
-            self.call(self.stack.aclose())
+            self.wait(leaving)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(END_S)

@@ -1,16 +1,19 @@
 """SQL over topics: DuckDB runs a query whose tables are topics, of which only what it needs is read."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from fastwire.errors import FastwireError
 
 from ..config.rowwise import quoted
+from .columns import only_columns, twins, with_columns
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,6 +28,7 @@ __all__ = [
     "first_rows",
     "opened",
     "reading",
+    "rows_for",
     "table_name",
     "tables_of",
     "with_topics",
@@ -47,7 +51,9 @@ class TopicTable:
     times: int
     """The number of times that the query reads it."""
     columns: frozenset[str]
-    """The names of columns in the query, those of other tables among them."""
+    """The names of columns in the query, those of other tables and of fields of structs among them."""
+    texts: frozenset[str]
+    """The texts in the query, which may be fields of structs: ``customer['city']``."""
     all_columns: bool
     """True if it needs all columns of some table."""
     since: Mapping[str, datetime]
@@ -88,7 +94,7 @@ def tables_of(connection: "duckdb.DuckDBPyConnection", sql: str, topics: Mapping
     columns, whole = _columns(nodes, frozenset(names))
     since = _since(connection, tree) if len(reads) == 1 else {}
     return [
-        TopicTable(names[each], reads.count(each), columns, whole, since)
+        TopicTable(names[each], reads.count(each), columns, _texts(nodes), whole, since)
         for each in dict.fromkeys(reads)
         if each in names
     ]
@@ -117,12 +123,38 @@ def check_row_wise(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
 
 
 def with_topics(connection: "duckdb.DuckDBPyConnection", tables: Iterable[tuple[TopicTable, "Records"]]) -> None:
-    """Give the tables their records: one that is read once as a stream, any other one is stored first."""
+    """Give the tables their records: one that is read once as a stream, any other one is stored first.
+
+    Raises ValueError for a name that SQL takes for another one, FastwireError for a topic without columns.
+    """
     for table, records in tables:
+        reader = with_columns(records.to_reader(None if table.all_columns else table.columns), table.name)
+        _check_told_apart(reader.schema, table)
         if table.times == 1:
-            connection.register(table.name, records.to_reader(None if table.all_columns else table.columns))
+            connection.register(table.name, reader)
         else:
-            records.to_duckdb(connection, table.name)
+            records.store(connection, quoted(table.name), reader)
+
+
+def rows_for(table: TopicTable, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of ``batch`` that the query needs. Raises ValueError for a name that SQL takes for another."""
+    rows = batch if table.all_columns else only_columns(batch, table.columns)
+    _check_told_apart(rows.schema, table)
+    return rows
+
+
+def _check_told_apart(schema: "Iterable[pa.Field[Any]]", table: TopicTable) -> None:
+    """Raise ValueError if a name in the query is that of several columns, or of fields side by side in a struct.
+
+    SQL knows no case: DuckDB would take the first one for all of them.
+    """
+    asked = {name.lower() for name in table.columns | table.texts}
+    for names in twins(schema):
+        if names[0].lower() in asked:
+            raise ValueError(
+                f"{table.name} has {' and '.join(map(quoted, names))}, which differ by case only, and SQL takes one "
+                "for the other: name one column alone, as it is written, without a *, and no such field of a struct"
+            )
 
 
 def _parsed(connection: "duckdb.DuckDBPyConnection", sql: str) -> dict[str, Any]:
@@ -166,6 +198,11 @@ def _columns(nodes: list[dict[str, Any]], tables: frozenset[str]) -> tuple[froze
             whole |= node["column_names"][-1].lower() in tables
         names.update(node.get("using_columns") or ())
     return frozenset(names), whole
+
+
+def _texts(nodes: list[dict[str, Any]]) -> frozenset[str]:
+    constants = [node for node in nodes if node.get("class") == "CONSTANT"]
+    return frozenset(each for node in constants for part in _nodes(node) for each in part.values() if type(each) is str)
 
 
 def _since(connection: "duckdb.DuckDBPyConnection", tree: dict[str, Any]) -> dict[str, datetime]:
@@ -220,9 +257,10 @@ def _moment(connection: "duckdb.DuckDBPyConnection", expression: Any) -> datetim
 
 
 @contextmanager
-def reading(tables: Iterable[tuple[TopicTable, "Records"]]) -> Iterator[None]:
+def reading(tables: Collection[tuple[TopicTable, "Records"]], known: Sequence[str] = ()) -> Iterator[None]:
     """Raise the error of a topic for the one that DuckDB makes of it.
 
+    The tables have the columns ``known``, and those of their first records.
     Raises ValueError for a query that is wrong by itself, QueryError for one that fails for a record, memory or disk.
     """
     import duckdb
@@ -233,7 +271,14 @@ def reading(tables: Iterable[tuple[TopicTable, "Records"]]) -> Iterator[None]:
         if failure := next((records.failure for _, records in tables if records.failure), None):
             raise failure from None
         wrong = isinstance(exc, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException))
-        raise (ValueError if wrong else QueryError)(str(exc)) from None
+        text = str(exc)
+        if "Referenced column" in text:  # DuckDB has the columns only for which the query asks
+            fields = [[name for name in records.names if name not in known] for _, records in tables]
+            having = [
+                f"{each.name} has {', '.join((*of, *known))}" for (each, _), of in zip(tables, fields, strict=True)
+            ]
+            text = ". ".join([text.partition("\n")[0].rstrip("!"), *having])
+        raise (ValueError if wrong else QueryError)(text) from None
 
 
 def first_rows(

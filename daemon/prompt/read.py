@@ -21,7 +21,8 @@ from ..config.rowwise import quoted, types_of_records
 from ..systems.base import TopicReader
 from ..systems.registry import reading, system_named
 from .background import Background
-from .decoding import Undecoded, decode_table, decoded, decoder_for, first_inferred
+from .columns import in_schema, only_columns, with_columns
+from .decoding import Undecoded, chosen, decode_table, decoded, decoder_for, first_inferred
 from .feed import Feed
 from .progress import Progress
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-__all__ = ["Records", "asked_for", "read"]
+__all__ = ["Records", "read"]
 
 KEPT_LETTERS = 1000
 
@@ -70,6 +71,8 @@ def read(
     choice, begin = system.chosen(topic, pattern, start)
     if limit is not None and (isinstance(limit, bool) or limit < 0):
         raise ValueError(f"limit is a number of rows, not {limit!r}")
+    if partitions is not None and not isinstance(partitions, Iterable):
+        raise ValueError(f"partitions are several numbers, such as [{partitions}], not {partitions!r}")
     table = decode_table(decode, columns, made.system)
     return Records(
         made,
@@ -127,6 +130,8 @@ class Records:
         """Number of all of these."""
         self.failure: FastwireError | None = None
         """The error that ended the last reading, where it is lost within that of who reads, such as DuckDB."""
+        self.names: tuple[str, ...] = ()
+        """The columns of the first records, once ``to_reader`` has been called; it may leave some out."""
         self._feeds: list[Feed[TopicReader, Chunk]] = []
 
     def __repr__(self) -> str:
@@ -166,17 +171,22 @@ class Records:
         """Return a reader for what does not fit into memory; its columns are those of the first records.
 
         Columns that are inferred are those of the first 10,000. A later record with a further field ends the reading
-        with FastwireError, unless it is in a column that ``only`` leaves out; for these names see ``asked_for``.
+        with FastwireError, unless ``columns`` of ``read`` or ``only``, in the case of SQL, leave its column out.
         """
-        batches = self.batches() if only is None else _chosen(self.batches(), only)
+        batches = self.batches()
         first = next(batches, None)
         schema = self._empty() if first is None else first.schema
+        self.names = tuple(schema.names)
+        if only is not None:
+            first = None if first is None else only_columns(first, only)
+            schema = schema if first is None else first.schema
+            batches = (only_columns(batch, only) for batch in batches)
 
         def rest() -> Iterator[pa.RecordBatch]:
             if first is not None:
                 yield first
             for batch in batches:
-                yield batch if batch.schema == schema else _as(batch, schema)
+                yield batch if batch.schema == schema else in_schema(batch, schema)
 
         return pa.RecordBatchReader.from_batches(schema, rest())
 
@@ -202,14 +212,18 @@ class Records:
     def to_duckdb(self, connection: "duckdb.DuckDBPyConnection", name: str) -> "duckdb.DuckDBPyRelation":
         """Make the table ``name`` of a DuckDB connection from the records, a batch at a time, and return it."""
         table = quoted(name)
-        connection.register("_fastwire_records", self.to_reader())
+        self.store(connection, table, with_columns(self.to_reader(), ", ".join(self._topics.names) or "the pattern"))
+        return connection.table(table)
+
+    def store(self, connection: "duckdb.DuckDBPyConnection", table: str, reader: pa.RecordBatchReader) -> None:
+        """Make a table, whose name is quoted, of what ``reader`` reads of these records."""
+        connection.register("_fastwire_records", reader)
         create = partial(connection.execute, f"CREATE TABLE {table} AS SELECT * FROM _fastwire_records")
         try:
             with Background(connection, [self.close], create) as creating:
                 creating.result()
         finally:
             connection.unregister("_fastwire_records")
-        return connection.table(table)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -227,7 +241,7 @@ class Records:
         with self._feeding() as feed:
             pieces = self._pieces(feed)
             if decoder is not None and decoder.infers:
-                pieces = first_inferred(decoder, pieces, left)
+                pieces = first_inferred(decoder, pieces, left, self._columns)
             for batch, runs in pieces:
                 for rows, letters in decoded(decoder, batch, runs, self._columns):
                     self._note(letters)
@@ -279,60 +293,14 @@ class Records:
         if decoder is not None:
             own = types_of_records(self._connection.system, decoder.prefix)
             fields = decoder.fields
-            return pa.schema(
-                [fields[name] if name in fields else pa.field(name, own[name]) for name in decoder.columns]
-            )
+            made = [fields[name] if name in fields else pa.field(name, own[name]) for name in decoder.columns]
+            return chosen(decoder, pa.RecordBatch.from_pylist([], pa.schema(made)), self._columns).schema
         own = types_of_records(self._connection.system)
         return pa.schema([pa.field(name, own[name]) for name in self._columns or own])
 
     def _note(self, letters: Sequence[DeadLetter]) -> None:
         self.dead_letter_count += len(letters)
         self.dead_letters.extend(letters[: KEPT_LETTERS - len(self.dead_letters)])
-
-
-def asked_for(names: Iterable[str], asked: Collection[str]) -> list[str]:
-    """Return those of ``names`` that a query asks for: as they are written, else in any case, as in SQL."""
-    mine = [*names]
-    exact = {name.lower() for name in mine if name in asked}
-    others = {name.lower() for name in asked} - exact
-    return [name for name in mine if name in asked or name.lower() in others]
-
-
-def _chosen(batches: Iterator[pa.RecordBatch], names: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with the columns of these names; one column stays if there are none, for the rows."""
-    for batch in batches:
-        yield batch.select(asked_for(batch.schema.names, names) or batch.schema.names[:1])
-
-
-def _lacking(fields: Iterable["pa.Field[Any]"], held: Iterable["pa.Field[Any]"], within: str = "") -> Iterator[str]:
-    """Yield the places of the ``fields`` that are not among those that are ``held``, on any level."""
-    known = {field.name: field for field in held}
-    for field in fields:
-        if field.name not in known:
-            yield f"{within}{field.name}"
-        elif not pa.types.is_null(field.type):
-            yield from _lacking(_inner(field), _inner(known[field.name]), f"{within}{field.name}.")
-
-
-def _inner(field: "pa.Field[Any]") -> Iterator["pa.Field[Any]"]:
-    kind: Any = field.type
-    return (kind.field(i) for i in range(kind.num_fields))
-
-
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` with the columns of ``schema``. Raises FastwireError if it has others."""
-    if strange := [*_lacking(batch.schema, schema)]:  # a cast would drop them within a struct
-        raise FastwireError(
-            f"a later record has the column {strange[0]}, which the first records lack: read into a table instead, "
-            "or take a schema that has it"
-        )
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class Cut:

@@ -128,7 +128,8 @@ def query(
             (each, _records(url, named[each.name], each, own, keys, fields, start, broker.keys())) for each in tables
         ]
         ends = [records.close for _, records in read]
-        with reading(read), _said_plainly():
+        known = [f"_{name}" for name in own] if keys else own
+        with reading(read, [*fields, *known]), _said_plainly():
             with_topics(engine, read)
             if form == Output.TABLE:
                 with Background(engine, ends, partial(first_rows, engine, sql, SHOWN + 1)) as asking:
@@ -173,7 +174,7 @@ def _wanted(
 
     The records have the columns ``own``, their values the ``fields``; none if they are not known before.
     """
-    from ...prompt.read import asked_for
+    from ...prompt.columns import asked_for
 
     prefix = "" if keys is None else "_"
     known = [f"{prefix}{name}" for name in own]
@@ -201,7 +202,7 @@ def _follow(
 ) -> None:
     """Print the result for each batch of records as it comes, until Ctrl-C or until the output is closed."""
     from ...prompt.follow import follow
-    from ...prompt.query import reading
+    from ...prompt.query import reading, rows_for
 
     options, lost = _COPY[form], 0
     batches = follow(url, topic, start=start or "latest", **wanted, **connection)
@@ -210,7 +211,7 @@ def _follow(
             lost += len(batch.dead_letters)
             if not batch.num_rows:
                 continue
-            engine.register(table.name, batch.records)
+            engine.register(table.name, rows_for(table, batch.records))
             with reading(()):
                 if not _print(engine, (), sql, options):
                     break

@@ -379,3 +379,43 @@ def test_a_query_that_needs_all_rows_does_not_follow(run: Run, kafka: KafkaDevBr
     code, _, err = run("query", kafka.url, "orders", sql, "--follow")
     assert code == 2
     assert part in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT City, city FROM mixed",
+        "SELECT CITY FROM mixed",
+        "SELECT *, city FROM mixed",
+        "SELECT a.City, b.city FROM mixed a, mixed b",
+        "SELECT who.X FROM mixed",
+        "SELECT who['x'] FROM mixed",
+    ],
+)
+def test_names_that_sql_does_not_tell_apart_are_refused(run: Run, kafka: KafkaDevBroker, sql: str) -> None:
+    kafka.create_topic("mixed", 1)
+    kafka.produce("mixed", [b'{"City": "Bern", "city": "Basel", "who": {"X": 1, "x": 2}}'], 0)
+    options = "--decode", "json", "--schema-file", "infer"
+    code, out, err = run("query", kafka.url, "mixed", sql, *options)
+    assert (code, out) == (2, "") and "differ by case only" in err
+    assert rows(run, kafka.url, "mixed", "SELECT who FROM mixed", *options) == [{"who": {"X": 1, "x": 2}}]
+    [everything] = rows(run, kafka.url, "mixed", "SELECT * FROM mixed", *options)
+    assert [*everything.values()] == ["Bern", "Basel", {"X": 1, "x": 2}]
+
+
+def test_a_topic_without_fields_says_so(run: Run, kafka: KafkaDevBroker) -> None:
+    kafka.create_topic("empty", 1)
+    for sql in ("SELECT * FROM empty", "SELECT * FROM empty a JOIN empty b ON true"):
+        code, _, err = run("query", kafka.url, "empty", sql, "--decode", "json", "--schema-file", "infer")
+        assert code == 1 and err.startswith("empty has no columns yet: it holds no record")
+
+
+@pytest.mark.parametrize("schema", ["infer", "file"])
+def test_a_wrong_name_is_answered_with_the_right_ones(
+    run: Run, kafka: KafkaDevBroker, typed: tuple[str, ...], schema: str
+) -> None:
+    options = typed if schema == "file" else (*typed[:-1], "infer")
+    code, _, err = run("query", kafka.url, "orders", "SELECT ctiy FROM orders", *options)
+    assert code == 2
+    assert 'Referenced column "ctiy" not found in FROM clause. orders has id, city, amount, _key, _value' in err
+    assert "DESCRIBE" not in err

@@ -181,6 +181,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an end": ({"end": "soon"}, 'end is "now" or a time with its zone'),
     "an end without zone": ({"end": datetime(2026, 1, 1)}, "needs a zone"),  # noqa: DTZ001
     "a limit": ({"limit": -1}, "limit is a number of rows"),
+    "no columns": ({"columns": []}, r"columns is a list of names, None for all columns, and not \[\]"),
+    "one column": ({"columns": "value"}, "columns is a list of names"),
+    "no inferred columns": ({"columns": [], "decode": "json"}, "columns is a list of names"),
+    "one partition": ({"partitions": 1}, r"partitions are several numbers, such as \[1\], not 1"),
 }
 
 
@@ -206,6 +210,30 @@ def test_columns_of_json_are_inferred_without_a_table(broker: Any) -> None:
         batch = next(iter(each))
         assert batch["id"].to_pylist() == list(range(10))
         assert batch["city"][0].as_py() == {"name": "Bern"}
+
+
+def test_columns_that_are_inferred_can_be_named(broker: Any) -> None:
+    """Of a reader these are all that it has, also where later records have further fields."""
+    broker.create_topic("values", 1)
+    broker.produce("values", [b'{"id": 1}'] * 9_999 + [b'{"id": 2, "city": "Bern"}', b'{"id": 3, "more": 1}'], 0)
+    wanted: dict[str, Any] = {"decode": "json", "columns": ["city", "_partition"], "progress": False}
+    records = fw.read(broker.url, "values", **wanted)
+    for table in (records.to_table(), records.to_reader().read_all()):
+        assert table.column_names == ["city", "_partition"] and table.num_rows == 10_001
+        assert table["city"].drop_null().to_pylist() == ["Bern"]
+    with pytest.raises(FastwireError, match=r'first 10,000 records have no field "ctiy", did you mean "city"\? They'):
+        fw.read(broker.url, "values", **wanted | {"columns": ["ctiy"]}).to_table()
+    assert fw.read(broker.url, "values", **wanted | {"limit": 0}).to_table().column_names == ["city", "_partition"]
+    first = next(iter(fw.follow(broker.url, "values", decode="json", columns=["city", "absent"])))
+    assert first.records.schema.names == ["city", "absent"] and first["absent"].null_count == first.num_rows
+
+
+def test_no_columns_are_no_table_of_an_engine(kafka: KafkaDevBroker) -> None:
+    with (
+        duckdb.connect() as engine,
+        pytest.raises(FastwireError, match="orders has no columns yet"),
+    ):
+        fw.read(kafka.url, "orders", decode="json", progress=False).to_duckdb(engine, "t")
 
 
 def test_a_line_of_progress(kafka: KafkaDevBroker, capsys: pytest.CaptureFixture[str]) -> None:
