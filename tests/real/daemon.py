@@ -143,7 +143,7 @@ class Daemon:
         try:
             return self.process.wait(limit)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the daemon did not end within {limit:.0f} s:\n{self.tail()}") from None
+            raise AssertionError(f"the daemon did not end within {limit:.0f} s:\n{self.hung()}") from None
 
     def wait_done(self, limit: float = RUN_LIMIT) -> None:
         """Wait for the end; fail, with the log, unless the exit code is 0."""
@@ -173,7 +173,7 @@ class Daemon:
         deadline = time.monotonic() + limit
         while not condition():
             assert self.process.poll() is None, f"the daemon ended before {what}:\n{self.tail()}"
-            assert time.monotonic() < deadline, f"not within {limit:.0f} s: {what}:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"not within {limit:.0f} s: {what}:\n{self.hung()}"
             time.sleep(pause_s)
 
     def wait_for(self, text: str, limit: float = RUN_LIMIT) -> None:
@@ -191,6 +191,13 @@ class Daemon:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the child alone."""
         self.process.send_signal(number)
+
+    def hung(self) -> str:
+        """The last lines of the log, and the stacks of the child."""
+        tail, before = self.tail(), len(self.output)
+        if isinstance(self.process, Forked):
+            self.process.hung(lambda: self.output[before:])
+        return f"{tail}\n{self.output[before:]}"
 
     def tail(self, lines: int = 40) -> str:
         """The last lines of the log."""

@@ -19,15 +19,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+
+from tests.support import stacks
+from tests.support.waiting import eventually
 
 __all__ = ["Forked", "Nursery", "shared"]
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
+STACKS_S = 10.0
 DAEMON = ("service", "sinks.dataset", "encoders.parquet", "systems", "cli.stores", "dataset.proof.verify")
 CONFIG = """
 [pipelines.p.source]
@@ -72,6 +76,13 @@ class Forked:
             self.returncode = int(answer)
             self._connection.close()
         return self.returncode
+
+    def hung(self, written: Callable[[], str]) -> str:
+        """Return ``written()`` once the stacks of the child are in it, which it writes to its standard error."""
+        self.send_signal(stacks.ASKED)
+        with contextlib.suppress(AssertionError):  # a process that is stopped, or has ended, writes nothing
+            eventually(lambda: stacks.END in written(), patience_s=STACKS_S)
+        return written()
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended: the nursery may know that a moment before we do."""
@@ -140,21 +151,29 @@ class Nursery:
         env: Mapping[str, str] | None = None,
         limit: float = 90.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command line to its end, within ``limit`` seconds, with ``given`` as standard input."""
+        """Run the command line to its end, within ``limit`` seconds, with ``given`` as standard input.
+
+        The error of one that hangs has a note with what it has written, and its stacks.
+        """
         words = [str(each) for each in arguments]
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
             files[0].write(given.encode() if isinstance(given, str) else given)
             files[0].seek(0)
             child = self.fork(words, env or {}, (files[0], files[1], files[2]))
+
+            def said(file: IO[bytes]) -> str:
+                return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="surrogateescape")
+
             try:
                 code = child.wait(limit)
-            except subprocess.TimeoutExpired:
-                child.kill()
+            except BaseException as exc:  # also the limit of the test
+                exc.add_note(f"{words}:\n{said(files[1])}\n{child.hung(lambda: said(files[2]))}")
                 raise
-            for file in files[1:]:
-                file.seek(0)
-            return subprocess.CompletedProcess(words, code, files[1].read().decode(), files[2].read().decode())
+            finally:
+                child.kill()
+                child.wait()
+            return subprocess.CompletedProcess(words, code, said(files[1]), said(files[2]))
 
 
 @functools.cache
@@ -217,6 +236,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    stacks.install()
     os.environ.update(request["env"])
     sys.argv = ["fastwire-consume", *request["arguments"]]
     if request["script"] is not None:

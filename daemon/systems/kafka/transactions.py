@@ -15,6 +15,7 @@ from fastwire.kafka.producing.transaction import (
 )
 from fastwire.kafka.protocol.connection import Key
 
+from ...runtime.shared import shared
 from .cluster import Cluster
 from .fence import identify, patiently
 
@@ -31,7 +32,7 @@ class Transactions:
         self._cluster = cluster
         self._state = Transaction(name, timeout_ms)
         self._asked: set[TopicPartition] = set()
-        self._adding: asyncio.Task[None] | None = None
+        self._adding: dict[str, asyncio.Task[None]] = {}
 
     @property
     def name(self) -> str:
@@ -70,16 +71,8 @@ class Transactions:
         """Make a partition part of the transaction; return producer id and epoch for its batches."""
         while self._state.wants((place,)):
             self._asked.add(place)
-            if self._adding is None:
-                self._adding = asyncio.create_task(self._add())
-                self._adding.add_done_callback(self._added)
-            await asyncio.shield(self._adding)
+            await shared(self._adding, self.name, self._add)
         return self._state.identity
-
-    def _added(self, task: "asyncio.Task[None]") -> None:
-        self._adding = None
-        if not task.cancelled():
-            task.exception()  # those who wait have it
 
     async def _add(self) -> None:
         await asyncio.sleep(0)  # together with the other partitions of this turn
