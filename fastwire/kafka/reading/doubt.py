@@ -4,6 +4,8 @@ A broker answers with the batch that contains the requested offset, or with the 
 with the same bytes lies within the batch; any other answer starts after it.
 """
 
+from collections.abc import Sequence
+
 from fastwire.kafka.reading.evidence import Run
 
 __all__ = ["Doubt"]
@@ -14,20 +16,37 @@ class Doubt:
 
     ``payload`` has the received bytes of the batch, all of them if ``whole``; ``detail`` describes what is wrong.
     ``base`` and ``claim`` are its first offset and its end by the head of an intact one, -1 of a damaged one.
+    ``missed`` are bytes and details of the batches that the broker sent for ``start`` before, and does not send again.
     """
 
     def __init__(
-        self, start: int, payload: bytes, detail: str, *, whole: bool = True, base: int = -1, claim: int = -1
+        self,
+        start: int,
+        payload: bytes,
+        detail: str,
+        *,
+        whole: bool = True,
+        base: int = -1,
+        claim: int = -1,
+        missed: Sequence[tuple[bytes, str]] = (),
     ) -> None:
         self.start = start
         self.payload = payload
         self.detail = detail
         self.base = base
+        self.missed = missed
         self._claim = claim
         self._whole = whole
         self._within = start
-        self._followed: list[Run] = []
+        self._runs: list[Run] = []
+        self._answer = b""
         self._behind = self._next = self._limit = start + 1
+
+    def missed_before(self, payload: bytes) -> list[tuple[bytes, str]]:
+        """Return bytes and details of the batches before the one that the broker sends for ``start`` now."""
+        size = min(len(payload), len(self.payload))
+        again = payload[:size] == self.payload[:size]
+        return [*self.missed] if again else [*self.missed, (self.payload, self.detail)]
 
     def begin(self, end: int, runs: list[Run]) -> None:
         """Start the search; ``end`` is the end of the log, ``runs`` came with the batch."""
@@ -37,11 +56,12 @@ class Doubt:
     def within(self, offset: int, runs: list[Run]) -> None:
         """Record that the response for ``offset`` had the batch, among ``runs``."""
         self._within = offset
-        self._followed = [run for run in runs if not run.damaged and run.base >= self.start]
+        self._runs = runs
 
-    def other(self, offset: int) -> None:
-        """Record that the response for ``offset`` did not have the batch."""
+    def other(self, offset: int, payload: bytes) -> None:
+        """Record that the response for ``offset`` did not have the batch, but began with the one of ``payload``."""
         self._behind = self._next = offset
+        self._answer = payload
 
     def nothing(self, offset: int, end: int) -> None:
         """Record that the log, which ends at ``end``, has nothing from ``offset`` on."""
@@ -57,18 +77,33 @@ class Doubt:
 
     @property
     def found(self) -> list[tuple[bytes, str]]:
-        """Bytes and details of the batch, and of those that follow it within its offsets by the broker's answers."""
-        return [(self.payload, self.detail), *(one for run in self._overlapped for one in run.found)]
+        """Bytes and details of the batch, of the ``missed`` ones before it, and of those between it and its end."""
+        found, unsure = [*self.missed, (self.payload, self.detail)], list[tuple[bytes, str]]()
+        for run in self._runs:
+            if self._behind <= run.base and run.end <= self._limit:
+                return found + unsure
+            for one in run.found:
+                if one[0] == self._answer:
+                    return found + unsure
+                if one[0] != self.payload:
+                    unsure.append(one)
+            if not run.damaged:
+                found += unsure
+                unsure = []
+        # Behind a size that lies come parts of batches.
+        return found + unsure if self._behind == self._limit else found
 
     @property
     def _overlapped(self) -> list[Run]:
-        followed = [run for run in self._followed if run.base < self._behind]
+        """The intact batches that follow within its offsets by the broker's answers."""
+        followed = [run for run in self._runs if not run.damaged and self.start <= run.base < self._behind]
         return [run for run in followed if all(payload != self.payload for payload, _ in run.found)]
 
     @property
     def confirmed(self) -> bool:
-        """True if the batch ends where its head says."""
-        return self.base >= 0 and self._behind - self._within <= 1 and self._behind == self._claim
+        """True if the batch ends where its head says, and none that follows it claims its offsets."""
+        found = self._behind - self._within <= 1 and self._behind == self._claim
+        return self.base >= 0 and found and not self._overlapped
 
     @property
     def ask(self) -> int:

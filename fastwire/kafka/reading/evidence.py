@@ -138,13 +138,17 @@ class Evidence:
         """
         search = _Search(self.runs, start, limit, aligned)
         best = search.cost(None)
-        certain = [place for place in search.possible if search.cost(place) > best]
+        # Fewer holes decide between liars only if there are none at all: compaction leaves as many as it likes.
+        weight = _LIAR if best % _LIAR else 1
+        certain = [place for place in search.possible if search.cost(place) // weight > best // weight]
         if not certain:
             return None
         place = certain[0]
         run, before = self.runs[place], self.runs[:place]
         if any(other.count > 1 and not other.damaged and other.end > start for other in before):
             return None  # several intact batches agree upon something else
+        if search.cost(place) // _LIAR == best // _LIAR and run.count == 1 and run.end != limit:
+            return None  # what follows has to join it, too: one may fill a hole by chance
         damage = any(other.damaged for other in before)
         least = start + sum(other.least for other in before)
         fits = (run.base == least and not damage) or (run.base == start and any(one.end == start for one in before))

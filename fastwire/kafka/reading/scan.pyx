@@ -408,10 +408,11 @@ cdef class Scanner(ChunkScanner):
         again with the next response.
         """
         cdef bint known = base == slot.offset and slot.confirmed < 0 and self.at.evidence is None and slot.ask < 0
+        cdef bint overlaps = 0 <= next_base < next_offset and not slot.aligned
         cdef int stop
         if known and self.slots.dead_letters and self.is_claim(p) and self.repeats(p, size):
             known = False                    # it has become a dead letter for a first offset that lies
-        if not known or next_offset <= base or next_offset > slot.high_watermark >= 0:
+        if not known or overlaps or next_offset <= base or next_offset > slot.high_watermark >= 0:
             stop = self.weigh(slot, p, size, base, next_offset, next_base)
             if stop != TAKEN:
                 return stop
@@ -419,9 +420,21 @@ cdef class Scanner(ChunkScanner):
         slot.confirmed = -1
         slot.room = 0
         if slot.doubted:
+            missed = self.missed(slot, PyBytes_FromStringAndSize(<const char*>p, size))
             slot.doubted = False
             del self.slots.doubts[self.at.slot_index]
+            if missed and base > slot.offset:
+                if not self.keeps_corrupt:
+                    return self.refuse(Reason.MESSAGE, missed[0][1])
+                self.keep_dead_letter(slot, missed, base)
         return TAKEN
+
+    cdef list missed(self, Slot* slot, bytes payload):
+        """Return bytes and details of the batches that an answer has had at the position, before ``payload`` was there:
+        a broker that looks for offsets by what damaged heads say does not send them again.
+        """
+        doubt = self.slots.doubts.get(self.at.slot_index)
+        return [] if doubt is None or doubt.start != slot.offset else doubt.missed_before(payload)
 
     cdef int weigh(
         self, Slot* slot, const uint8_t* p, int64_t size, int64_t base, int64_t next_offset, int64_t next_base
@@ -497,6 +510,7 @@ cdef class Scanner(ChunkScanner):
     cdef int resume(self, Slot* slot, int64_t base) except -1:
         """Read on at an intact batch after damaged ones, which end before it."""
         found = [one for run in self.at.evidence.runs for one in run.found]
+        found = self.missed(slot, found[0][0]) + found
         self.at.evidence = None
         if base > slot.offset:
             self.keep_dead_letter(slot, found, base)
@@ -567,16 +581,16 @@ cdef class Scanner(ChunkScanner):
         end = self.end_of(slot)
         if self.settle(slot, evidence, end):
             return STOP_FOUND if self.found is not None else GO_ON
-        if self.at.sound_seen:
-            return GO_ON         # the next response begins with the doubtful batches
         first = evidence.first
         payload, detail = first.found[0]
         doubt = self.slots.doubts.get(self.at.slot_index)
         if doubt is None or doubt.start != slot.offset or doubt.payload != payload:
             # It may have been damaged in transit: request it once more, if possible with the batches after it.
+            missed = self.missed(slot, payload)
+            possible = first.base >= slot.offset or not slot.aligned
             self.slots.doubts[self.at.slot_index] = Doubt(
-                slot.offset, payload, detail, whole=not evidence.torn, base=first.base,
-                claim=first.end if first.count == 1 else -1,
+                slot.offset, payload, detail, whole=not evidence.torn, base=first.base if possible else -1,
+                claim=first.end if first.count == 1 else -1, missed=missed,
             )
             slot.doubted = True
             slot.room = 2 * len(payload) + DOUBT_BYTES
@@ -592,13 +606,14 @@ cdef class Scanner(ChunkScanner):
         if run is None:
             return False
         self.slots.set_ask(slot, -1)     # a Doubt remains until the batch is read: the response needs its room
-        found = evidence.before(run)
+        found = self.missed(slot, evidence.first.found[0][0]) + evidence.before(run)
         if found and run.base > slot.offset:
             if not self.keeps_corrupt:
                 self.refuse(Reason.MESSAGE, found[0][1])
                 return True
             self.keep_dead_letter(slot, found, run.base)
         slot.confirmed = run.base
+        slot.room = max(slot.room, slot.received)    # the next response has what follows it, too
         return True
 
     cdef int answered(self, Slot* slot, evidence) except -1:
@@ -611,7 +626,7 @@ cdef class Scanner(ChunkScanner):
                 return GO_ON
             doubt.nothing(slot.ask, end)
         elif not evidence.holds(doubt.payload):
-            doubt.other(slot.ask)
+            doubt.other(slot.ask, evidence.first.found[0][0])
         elif self.settle(slot, evidence, end):
             return STOP_FOUND if self.found is not None else GO_ON
         else:
