@@ -56,6 +56,18 @@ class Impairments:
     def __contains__(self, index: int) -> bool:
         return index in self._stopped
 
+    def stall(self, index: int, unacked: int, reason: str) -> None:
+        """Note that the broker delivers no more of a log until records are acknowledged; ``reason`` is its setting."""
+        self._metrics.stalled(reason)
+        log.warning(
+            "the broker has stopped delivery until records are acknowledged: committing now, and earlier from now on",
+            pipeline=self._pipeline,
+            topic=self.logs[index].topic,
+            partition=self.logs[index].partition,
+            unacknowledged=unacked,
+            setting=reason,
+        )
+
     @property
     def all_stopped(self) -> bool:
         """True if no log is left to read."""

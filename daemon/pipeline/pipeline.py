@@ -149,15 +149,7 @@ class Pipeline:
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         """See ``SourceEvents.on_stalled``: commit now, and end later rolls earlier."""
         self._roll.limit_unacked(unacked)
-        self._metrics.stalled(reason)
-        log.warning(
-            "the broker has stopped delivery until records are acknowledged: committing now, and earlier from now on",
-            pipeline=self.name,
-            topic=self._source.logs[index].topic,
-            partition=self._source.logs[index].partition,
-            unacknowledged=unacked,
-            setting=reason,
-        )
+        self.parts.stall(index, unacked, reason)
         self._ask_commit("unacknowledged limit")
 
     def on_floor(self, index: int, floor: Position) -> None:

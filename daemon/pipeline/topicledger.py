@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -322,10 +322,7 @@ class LedgerTopicSink(TopicSink):
 
     @property
     def _ledger(self) -> LedgerWriter:
-        writer: Any = self._outlet.writer
-        assert isinstance(writer.name, str), "this outlet opens no other writers"
-        ledger: LedgerWriter = writer
-        return ledger
+        return cast(LedgerWriter, self._outlet.writer)  # the outlet opens no other writers
 
     def _calling(self, call: Callable[[], Any]) -> None:
         """Run a coroutine of the writer. Raises Superseded if its transaction is lost, and is begun anew at once.

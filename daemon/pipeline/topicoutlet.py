@@ -14,7 +14,7 @@ from ..net.backoff import Backoff
 from ..net.endpoint import LinkLost, RequestTimeout, UnreachableError
 from ..runtime.errors import DatasetError, SinkFailedError
 from ..runtime.logs import get_logger
-from ..systems.writer import Writer
+from ..systems.writer import ConfirmedWriter
 
 __all__ = ["TopicOutlet"]
 
@@ -33,12 +33,12 @@ class TopicOutlet:
     :meth:`interrupt` are for any thread, the other methods for the thread of the sink.
     """
 
-    def __init__(self, make_writer: Callable[[], AbstractAsyncContextManager[Writer]], what: str) -> None:
+    def __init__(self, make_writer: Callable[[], AbstractAsyncContextManager[ConfirmedWriter]], what: str) -> None:
         self.what = what
         self._make_writer = make_writer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._writer: Writer | None = None
+        self._writer: ConfirmedWriter | None = None
         self._held: asyncio.Task[None] | None = None
         self._call: asyncio.Task[Any] | None = None
         self._interrupted = False
@@ -47,7 +47,7 @@ class TopicOutlet:
         self._began: float | None = None
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> ConfirmedWriter:
         """The open writer. Raises SinkFailedError if there is none."""
         if self._writer is None:
             raise SinkFailedError("the sink is not open")
@@ -153,7 +153,7 @@ class TopicOutlet:
 
     async def _enter(self) -> None:
         """Open the writer in a task of its own, which also closes it."""
-        opened: asyncio.Future[Writer] = asyncio.get_running_loop().create_future()
+        opened: asyncio.Future[ConfirmedWriter] = asyncio.get_running_loop().create_future()
 
         async def hold() -> None:
             try:

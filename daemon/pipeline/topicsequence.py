@@ -7,7 +7,7 @@ brokers tell the last one that they have stored.
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 
@@ -78,10 +78,7 @@ class SequencedTopicSink(RememberingTopicSink):
 
     @property
     def _writer(self) -> SequencedWriter:
-        writer: Any = self._outlet.writer
-        assert isinstance(writer.routing, tuple), "this outlet opens no other writers"
-        sequenced: SequencedWriter = writer
-        return sequenced
+        return cast(SequencedWriter, self._outlet.writer)  # the outlet opens no other writers
 
     async def _give(self, log: Log, batch: pa.RecordBatch, rows: Rows) -> None:
         stream = f"fastwire-{self._memory.id}/{log.topic}/{log.partition}/{log.incarnation}"

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from ..runtime.errors import LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
 from ..sinks.base import Decoded
 from ..sinks.unlogged import UnloggedSink
+from ..systems.writer import Writer
 from .topicoutlet import TopicOutlet
 from .topicrows import HeldRows, Runs
 
@@ -164,7 +166,8 @@ class TopicSink(UnloggedSink):
 
     async def _give(self, log: Log, batch: pa.RecordBatch, rows: Rows) -> None:
         """Pass rows to the writer; ``batch`` has them with the columns of their positions."""
-        await self._outlet.writer.write_rows(rows)
+        writer = cast(Writer, self._outlet.writer)  # that of a subclass may take records in another way
+        await writer.write_rows(rows)
 
     async def _flush(self) -> None:
         writer = self._outlet.writer

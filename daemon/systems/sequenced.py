@@ -6,7 +6,7 @@ from typing import Protocol
 from fastwire.columns.rows import Rows
 from fastwire.errors import FastwireError
 
-from .writer import Writer
+from .writer import ConfirmedWriter
 
 __all__ = ["NotDeduplicated", "SequencedWriter"]
 
@@ -15,7 +15,7 @@ class NotDeduplicated(FastwireError):  # noqa: N818 - what the brokers do
     """The brokers of the topic do not keep the numbers of records."""
 
 
-class SequencedWriter(Writer, Protocol):
+class SequencedWriter(ConfirmedWriter, Protocol):
     """A writer whose brokers keep the last number of each stream, so that a record is stored once.
 
     A record must get the same number and the same partition whenever it is written again. ``flush`` raises

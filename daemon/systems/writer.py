@@ -11,7 +11,18 @@ from fastwire.columns.rows import Rows
 from .load import Load
 from .produced import Produced, Refused
 
-__all__ = ["Keys", "Put", "WriteOptions", "Writer", "checked", "codec_named", "puts_of", "refuse_create", "texts_of"]
+__all__ = [
+    "ConfirmedWriter",
+    "Keys",
+    "Put",
+    "WriteOptions",
+    "Writer",
+    "checked",
+    "codec_named",
+    "puts_of",
+    "refuse_create",
+    "texts_of",
+]
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
@@ -126,8 +137,8 @@ def _text(value: bytes | None, title: str) -> str:
     raise ValueError(f"properties of {title} are text in UTF-8, not {value!r:.60}")
 
 
-class Writer(Protocol):
-    """A writer to one topic. Its methods raise ProduceError.
+class ConfirmedWriter(Protocol):
+    """The receipts of a writer to one topic, however it takes its records. Methods raise ProduceError.
 
     Calls that wait together take effect in the order in which they began: the records of a partition are stored in the
     order of the calls, and ``flush`` waits for those of earlier ones. A call that is cancelled may have taken records.
@@ -141,6 +152,16 @@ class Writer(Protocol):
     def produced(self) -> Produced:
         """Totals of the confirmed records."""
 
+    async def flush(self) -> None:
+        """Wait until the records of earlier calls are confirmed, or refused for good (rows with an origin)."""
+
+    def take_refused(self) -> list[Refused]:
+        """Return the rows with an origin that the brokers have refused for good since the last call."""
+
+
+class Writer(ConfirmedWriter, Protocol):
+    """A writer to one topic. Its methods raise ProduceError."""
+
     async def write(self, put: Put) -> None:
         """Take a record. Raises ValueError for one that the system cannot store."""
 
@@ -149,12 +170,6 @@ class Writer(Protocol):
 
     def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load; yields the number of records of each step."""
-
-    async def flush(self) -> None:
-        """Wait until the records of earlier calls are confirmed, or refused for good (rows with an origin)."""
-
-    def take_refused(self) -> list[Refused]:
-        """Return the rows with an origin that the brokers have refused for good since the last call."""
 
 
 def puts_of(rows: Rows) -> Iterator[Put]:

@@ -21,10 +21,9 @@ from fastwire.pulsar.producing.router import Hashing, Router
 from fastwire.pulsar.producing.settings import ProducerSettings
 
 from ...config import Connection
-from ..load import Load
 from ..produced import Produced, ProduceError, Refused
 from ..sequenced import NotDeduplicated
-from ..writer import Put, WriteOptions, codec_named, puts_of
+from ..writer import WriteOptions, codec_named, puts_of
 from .cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
@@ -77,18 +76,6 @@ class PulsarSequencedWriter:
             raise ValueError(f"{self.topic} had {count} partitions, and has {self._there} now")
         self._partitions = count
         self._router.partitions = max(count, 1)
-
-    async def write(self, put: Put) -> None:
-        """Raise TypeError: records need numbers."""
-        raise TypeError("records of this writer need numbers")
-
-    async def write_rows(self, rows: Rows) -> None:
-        """Raise TypeError: records need numbers."""
-        raise TypeError("records of this writer need numbers")
-
-    def generate(self, load: Load) -> AsyncIterator[int]:
-        """Raise TypeError: records need numbers."""
-        raise TypeError("records of this writer need numbers")
 
     async def write_numbered(self, rows: Rows, stream: str, numbers: Sequence[int]) -> None:
         """See ``SequencedWriter.write_numbered``."""

@@ -38,7 +38,8 @@ _MOST = 1 << 63
 # SEND errors that end the producer and fail all entries without a receipt (spec: pulsar 21).
 _ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedError, pb.ProducerFenced})
 # SEND errors that concern one entry only: it is dropped.
-_DROPS = frozenset({pb.NotAllowedError, pb.ProducerBlockedQuotaExceededError, pb.ProducerBlockedQuotaExceededException})
+_QUOTA = frozenset({pb.ProducerBlockedQuotaExceededError, pb.ProducerBlockedQuotaExceededException})
+_DROPS = frozenset({pb.NotAllowedError, *_QUOTA})
 
 
 class SendTimeout(FastwireError):  # noqa: N818 - what has happened: the entry may be stored all the same
@@ -451,6 +452,8 @@ class Producer:
             self.fail(error)
             return False
         self.trouble = str(error)
+        if error.code in _QUOTA and self._settings.keeps_numbers:
+            return True  # what was sent behind it may be stored, and the broker would take it for stored as well
         for entry, message in self._pending:
             if entry.sequence_id == refusal.sequence_id:
                 several = error.code == pb.NotAllowedError and message.batch is not None

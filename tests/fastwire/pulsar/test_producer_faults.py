@@ -106,6 +106,15 @@ def test_what_concerns_one_entry_drops_that_one_with_its_chunks(code: Any) -> No
     assert len(tickets(sending.confirm(0, 2))) == 2
 
 
+def test_a_quota_drops_nothing_whose_number_is_kept() -> None:
+    """What is sent behind it may be stored, and its lower number would count as stored when it comes again."""
+    sending = Sending(keeps_numbers=True, **ALONE)
+    sending.send(b"a", b"b")
+    assert sending.refuse(0, pb.ProducerBlockedQuotaExceededError)
+    assert sending.producer.take_outcomes() == []
+    assert sending.producer.pending == 2
+
+
 def test_a_batch_of_rows_that_is_not_allowed_is_divided_until_one_row_is() -> None:
     sending = Sending(batching=BatchLimits(messages=4, keys=Batching.MIXED))
     values = [b"a", b"b", b"c", b"d", b"behind"]
