@@ -32,6 +32,8 @@ class Feed(Generic[_Opened, _Chunk]):
         self._name = name
         self._opening = opening
         self._iterate = chunks
+        self.opened: _Opened | None = None
+        """The reader or consumer, once it is open."""
         self._thread: LoopThread | None = None
         self._chunks: AsyncIterator[_Chunk] | None = None
 
@@ -69,8 +71,8 @@ class Feed(Generic[_Opened, _Chunk]):
             thread.close()
 
     async def _open(self, thread: LoopThread) -> None:
-        opened = await thread.stack.enter_async_context(self._opening())
-        self._chunks = self._iterate(opened)
+        self.opened = await thread.stack.enter_async_context(self._opening())
+        self._chunks = self._iterate(self.opened)
 
     async def _next(self, timeout_s: float | None) -> _Chunk | None:
         assert self._chunks is not None, "it is open"

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,9 +15,13 @@ EVERY_S = 0.2
 
 
 class Progress:
-    """Shows rows and rate while its block runs; ``shown`` None: on a terminal and in a notebook."""
+    """Shows rows, share and rate while its block runs; ``shown`` None: on a terminal and in a notebook.
+
+    The share of the whole is what ``share`` returns, from 0 to 1; None if it is not known.
+    """
 
     def __init__(self, shown: bool | None) -> None:
+        self.share: Callable[[], float | None] = lambda: None
         self._notebook = _in_notebook()
         self._shown = sys.stderr.isatty() or self._notebook if shown is None else shown
         self._rows = 0
@@ -50,7 +55,9 @@ class Progress:
     def _tell(self) -> None:
         self._told = time.monotonic()
         rate = self._rows / max(self._told - self._began, 1e-9)
-        line = f"{self._rows:,} rows  {rate:,.0f} rows/s"
+        share = self.share()
+        part = "" if share is None else f"  {share:.0%}"
+        line = f"{self._rows:,} rows{part}  {rate:,.0f} rows/s"
         if self._live is not None:
             self._live.update(line, refresh=True)
         elif self._notebook:

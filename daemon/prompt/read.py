@@ -61,7 +61,8 @@ def read(
     several partitions come first is not said. ``decode`` is the table ``[decode]`` of a configuration, or its format
     where that suffices; columns are then the fields of the values, and those of the record with a _ before their name.
 
-    ``progress`` shows a line with rows and rate; by default on a terminal and in a notebook.
+    ``progress`` shows a line with rows, rate and, but for Pulsar, the share of what the topics hold; by default on a
+    terminal and in a notebook.
 
     Raises ConfigError for keys that cannot be, ValueError for the rest. What brokers refuse raises FastwireError, when
     the records are asked for.
@@ -148,7 +149,7 @@ class Records:
         self.dead_letters, self.dead_letter_count, self.failure = [], 0, None
         try:
             with Progress(self._progress) as progress:
-                for batch in self._limited():
+                for batch in self._limited(progress):
                     progress.add(batch.num_rows)
                     yield batch
         except FastwireError as exc:
@@ -233,12 +234,13 @@ class Records:
 
     # --- reading
 
-    def _limited(self) -> Iterator[pa.RecordBatch]:
+    def _limited(self, progress: Progress) -> Iterator[pa.RecordBatch]:
         left = self._limit
         if left == 0:
             return
         decoder = decoder_for(self._connection, self._decode)
         with self._feeding() as feed:
+            progress.share = lambda: None if feed.opened is None else feed.opened.share
             pieces = self._pieces(feed)
             if decoder is not None and decoder.infers:
                 pieces = first_inferred(decoder, pieces, left, self._columns)

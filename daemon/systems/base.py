@@ -48,6 +48,10 @@ class TopicReader(Protocol):
     def schemas(self) -> SchemaTexts | None:
         """The schemas of the records; None if the system stores none."""
 
+    @property
+    def share(self) -> float | None:
+        """The part of ``up_to_now`` that was handed on, from 0 to 1; None if it is not known. From any thread."""
+
     async def open(self) -> None:
         """Find the partitions and request their records. Raises FastwireError if no broker answers, or one refuses."""
 

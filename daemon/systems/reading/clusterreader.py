@@ -59,6 +59,8 @@ class ClusterReader:
         self._failure: FastwireError | None = None
         self._granting: set[asyncio.Task[None]] = set()
         self._to_end = False
+        self._heads: Mapping[int, Position] = {}
+        self._reached: dict[Log, int] = {}
         self._looking = False  # nothing is read
         self._stopped: list[LogStopped] = []
         self.gaps: list[Span] = []
@@ -83,6 +85,19 @@ class ClusterReader:
         await self._source.start(self._coverage)
         heads = await self._source.heads()
         return {one.log: heads.get(one.index, one.beginning) for one in self._source.partitions}
+
+    @property
+    def share(self) -> float | None:
+        """See ``TopicReader.share``; by the positions of what was handed on."""
+        whole = done = 0
+        for index, head in self._heads.items():
+            log = self._source.partitions[index].log
+            first = self._coverage.end(log)
+            if first is None:
+                return None  # it does not begin yet
+            whole += max(0, head.a - first.a)
+            done += max(0, min(head.a, self._reached.get(log, first.a)) - first.a)
+        return done / whole if whole else None
 
     async def describe(self) -> Described:
         """Return each topic with the number of its partitions, and why some cannot be read; close without reading."""
@@ -111,9 +126,14 @@ class ClusterReader:
         try:
             while True:
                 self._moved.clear()
+                if finding.done():
+                    self._heads = finding.result()
                 while (chunk := self._take()) is not None:
+                    self._reached.update((span.log, span.end.a) for span in chunk.spans())
                     yield chunk
                 if finding.done() and self._at_end(finding.result()):
+                    # A position may be that of a request with several records, and offsets may have none.
+                    self._reached = {self._source.partitions[index].log: head.a for index, head in self._heads.items()}
                     break
                 patience.look()
                 await wait_for_set(self._moved, LOOK_S)

@@ -19,6 +19,7 @@ import fastwire_daemon as fw
 from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import FastwireError
 from fastwire.position import Log
+from fastwire_daemon.client import connect
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
@@ -243,6 +244,25 @@ def test_a_line_of_progress(kafka: KafkaDevBroker, capsys: pytest.CaptureFixture
     capsys.readouterr()
 
 
+def test_the_share_of_what_a_topic_holds(broker: Any) -> None:
+    """From the start of the reading to the ends of then; Pulsar's positions do not tell."""
+
+    async def shares() -> list[float | None]:
+        async with connect(broker.url).read("orders", start="earliest") as reader:
+            found: list[float | None] = [reader.share]
+            async for _ in reader.up_to_now():
+                found.append(reader.share)
+            return [*found, reader.share]
+
+    first, *others = asyncio.run(shares())
+    assert first is None
+    if broker.url.startswith("pulsar"):
+        assert {*others} == {None}
+    else:
+        known = [share for share in others if share is not None]
+        assert known == sorted(known) and known[-1] == 1
+
+
 def test_a_line_of_progress_in_a_notebook(kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """One output of the cell, which is replaced, without a package for widgets."""
     monkeypatch.setattr("fastwire_daemon.prompt.progress.EVERY_S", 0.0)
@@ -263,6 +283,7 @@ def test_a_line_of_progress_in_a_notebook(kafka: KafkaDevBroker, monkeypatch: py
     assert lines == []
     fw.read(kafka.url, "orders").to_table()
     assert {line.partition("  ")[0] for line in lines} == {"10 rows"}
+    assert "  100%  " in lines[-1]
     lines.clear()
     python.get_ipython = lambda: None  # imported by another package
     fw.read(kafka.url, "orders").to_table()

@@ -69,6 +69,7 @@ class ToyReader:
     """See ``systems.base.TopicReader``: one connection a partition."""
 
     schemas = None
+    share = None
 
     def __init__(
         self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool, columns: frozenset[str] | None

@@ -151,6 +151,10 @@ class Reader(Intake):
         finally:
             self._until = {}
 
+    @property
+    def share(self) -> None:
+        """See ``TopicReader.share``: the ids of two messages do not say how many are between them."""
+
     async def ends(self) -> dict[Log, MessageId]:
         """Return the id of the last message of each partition, with the entry -1 for one without messages."""
         await self.open()
