@@ -1,4 +1,4 @@
-"""Keys and values of a configuration under their former names, which stay readable."""
+"""Keys and values of a configuration under their former names, and keys that are gone, which stay readable."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +12,11 @@ _KEYS: Mapping[tuple[str, ...], str] = {
     ("pipelines", "*", "decode", "on_bad"): "on_error",
     ("spark", "*", "output", "quarantine"): "dead_letters",
 }
+_GONE: Mapping[tuple[str, ...], str] = {
+    ("pipelines", "*", "source", "initial_schema"): (
+        "has no effect: no schema is sent with a subscription; decode.registry reads values by that of the topic"
+    ),
+}
 _VALUES: Mapping[tuple[str, ...], Mapping[str, str]] = {
     ("pipelines", "*", "source", "on_corrupt"): {"divert": "dead_letter"},
     ("pipelines", "*", "decode", "on_error"): {"divert": "dead_letter"},
@@ -20,7 +25,7 @@ _VALUES: Mapping[tuple[str, ...], Mapping[str, str]] = {
 
 
 def renew(tree: dict[str, Any], moved: Callable[[KeyPath, KeyPath], None], tell: Tell) -> Iterator[tuple[KeyPath, str]]:
-    """Rename former keys and values in ``tree``; yield the place of each as it is written, and what to write.
+    """Rename former keys and values in ``tree``, drop keys that are gone, and yield the place and a note for each.
 
     ``moved`` is called with the former and the present path of a key, before it is yielded, and ``tell`` for a key that
     is given under both names.
@@ -34,6 +39,10 @@ def renew(tree: dict[str, Any], moved: Callable[[KeyPath, KeyPath], None], tell:
             table.setdefault(key, table.pop(former))
             moved((*path, former), (*path, key))
             yield (*path, former), f"is named {key} now"
+    for (*tables, key), why in _GONE.items():
+        for path, table in _tables(tree, tables):
+            if table.pop(key, None) is not None:
+                yield (*path, key), why
     for (*tables, key), words in _VALUES.items():
         for path, table in _tables(tree, tables):
             word = table.get(key)

@@ -21,25 +21,7 @@ __all__ = [
     "PulsarConnection",
     "PulsarSourceConfig",
     "PulsarSparkBrokers",
-    "SchemaConfig",
 ]
-
-# Schema types that are defined by a text.
-_DEFINED = ("avro", "json", "protobuf", "protobuf_native")
-
-
-class SchemaConfig(Table):
-    """A schema sent with the subscription; the broker refuses it if the topic's schema is incompatible."""
-
-    type: Literal[
-        "avro", "json", "protobuf", "protobuf_native", "string", "boolean", "int8", "int16", "int32", "int64",
-        "float", "double", "date", "time", "timestamp", "instant", "local_date", "local_time", "local_date_time",
-    ]  # fmt: skip
-    """Type of the schema."""
-    file: FolderPath | None = None
-    """Its file: an Avro schema in JSON (avro, json, protobuf) or JSON with a descriptor (protobuf_native)."""
-    name: Text = "schema"
-    """Name of the schema."""
 
 
 class EncryptionConfig(Table):
@@ -91,8 +73,6 @@ class PulsarSourceConfig(PulsarConnection, SubscribedSource):
     """Replicate the subscription's progress to other clusters, together with the topic."""
     read_compacted: Switch = False
     """Read only the newest record of each key, as far as the topic is compacted (exclusive and failover)."""
-    initial_schema: SchemaConfig | None = None
-    """Schema sent with the subscription; the broker refuses it if the topic's schema is incompatible."""
     incarnation: Natural = 0
     """Raise it when a topic was deleted and created again under the same name."""
 
@@ -103,7 +83,7 @@ class PulsarSourceConfig(PulsarConnection, SubscribedSource):
 
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
-        """Report keys that conflict, and schema definitions that are invalid."""
+        """Report keys that conflict."""
         super().check(path, table, tell)
         kind = table.get("subscription_type", "failover")
         if table.get("read_compacted") in (True, "true") and kind in ("shared", "key_shared"):
@@ -112,16 +92,6 @@ class PulsarSourceConfig(PulsarConnection, SubscribedSource):
             tell((*path, "end"), f'needs subscription_type = "exclusive" or "failover": {kind} has no order to end in')
         if table.get("priority_level") and kind in ("exclusive", "key_shared"):
             tell((*path, "priority_level"), f'is for "failover" and "shared": the broker does not look at it on {kind}')
-        _check_schema((*path, "initial_schema"), table.get("initial_schema"), tell)
-
-
-def _check_schema(path: KeyPath, schema: object, tell: Tell) -> None:
-    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
-        return
-    if schema["type"] in _DEFINED and "file" not in schema:
-        tell((*path, "file"), f"is required for {schema['type']}: the file of its definition")
-    if schema["type"] not in _DEFINED and "file" in schema:
-        tell((*path, "file"), f"is of no use: {schema['type']} has no definition")
 
 
 class PulsarSparkBrokers(PulsarConnection, SubscribedBrokers):

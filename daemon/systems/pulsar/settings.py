@@ -1,6 +1,5 @@
 """Settings of all connections to a Pulsar cluster."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,14 +9,13 @@ from fastwire.pulsar.format.payload import Encrypt
 from fastwire.pulsar.names.pattern import TopicPattern
 from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.protocol.completion import OnFailure
-from fastwire.pulsar.protocol.schema import wire_schema
 
 from ...config import ConfigError, Connection, Problem, TopicChoice
 from ...config.secretpath import shown_path
 from ...net.auth import Credentials, NoCredentials
 from ..links.link import LinkSettings, tls_fields
 from ..writer import Keys
-from .config import EncryptionConfig, PulsarConnection, SchemaConfig
+from .config import EncryptionConfig, PulsarConnection
 from .login import login
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ __all__ = [
     "client_fields",
     "decryptor",
     "encrypt_for",
-    "initial_schema",
     "key_texts",
     "pattern_of",
 ]
@@ -95,26 +92,6 @@ def key_texts(keys: Keys) -> dict[str, bytes]:
         except OSError as exc:
             raise ValueError(f"the key {name!r} cannot be read: {exc}") from None
     return texts
-
-
-def initial_schema(schema: SchemaConfig | None) -> pb.Schema | None:
-    """Return the schema that a subscription sends to the broker.
-
-    Raises ConfigError for a file that cannot be read or does not hold JSON, which all definitions are.
-    """
-    if schema is None:
-        return None
-    try:
-        definition = b"" if schema.file is None else schema.file.read_bytes()
-        if schema.file is not None:
-            json.loads(definition)
-    except OSError as exc:
-        problem = Problem("", "initial_schema.file", f"cannot read {schema.file}: {exc.strerror}")
-        raise ConfigError([problem]) from None
-    except ValueError as exc:
-        problem = Problem("", "initial_schema.file", f"{schema.file} is not JSON: {exc}")
-        raise ConfigError([problem]) from None
-    return wire_schema(schema.type.upper(), schema.name, definition)
 
 
 def decryptor(encryption: EncryptionConfig) -> "Decryptor | None":

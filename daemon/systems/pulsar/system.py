@@ -16,9 +16,9 @@ from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from ..recall import Recall
 from ..sequenced import SequencedWriter
 from ..writer import WriteOptions
-from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig, SchemaConfig
+from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig
 from .login import UserLogin
-from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
+from .settings import ClientSettings, client_fields, decryptor, pattern_of
 
 __all__ = ["SYSTEM"]
 
@@ -106,27 +106,14 @@ class _Pulsar(System):
             UserLogin(credentials).pair()
 
     def file_checks(self, connection: Connection) -> list[FileCheck]:
-        checks = []
         encryption = PulsarConnection.of(connection).encryption
-        if encryption.private_keys:
-            checks.append(FileCheck("encryption", _keys_in(encryption)))
-        if isinstance(connection, PulsarSourceConfig) and connection.initial_schema is not None:
-            checks.append(FileCheck("schema", _schema_in(connection.initial_schema)))
-        return checks
+        return [FileCheck("encryption", _keys_in(encryption))] if encryption.private_keys else []
 
 
 def _keys_in(encryption: EncryptionConfig) -> Callable[[], str]:
     def look() -> str:
         decryptor(encryption)
         return f"private keys found: {', '.join(encryption.private_keys)}"
-
-    return look
-
-
-def _schema_in(schema: SchemaConfig) -> Callable[[], str]:
-    def look() -> str:
-        initial_schema(schema)
-        return f"{schema.type} {schema.file or ''}".rstrip()
 
     return look
 

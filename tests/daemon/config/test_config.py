@@ -27,7 +27,7 @@ from fastwire_daemon.config import fields as fields_module
 from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.model import DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from fastwire_daemon.systems.kafka.config import KafkaAuthConfig, KafkaSourceConfig
-from fastwire_daemon.systems.pulsar.config import EncryptionConfig, PulsarSourceConfig, SchemaConfig
+from fastwire_daemon.systems.pulsar.config import EncryptionConfig, PulsarSourceConfig
 from tests.support.config_file import COLUMNS, MINIMAL, one, problem, problems, sink, source
 
 # -- what is read ----------------------------------------------------------------------------------------------------
@@ -137,7 +137,6 @@ def test_what_a_subscription_says_of_itself() -> None:
         subscription_properties = { owner = "me", cost = "12" }
         replicate_subscription_state = true
         read_compacted = true
-        initial_schema = { type = "avro", file = "order.avsc", name = "Order" }
         [pipelines.orders.sink]
         type = "discard"
         """,
@@ -148,8 +147,6 @@ def test_what_a_subscription_says_of_itself() -> None:
     assert (got.consumer_name, got.priority_level, got.consumer_properties) == ("landing-1", 2, {"team": "data"})
     assert got.subscription_properties == {"owner": "me", "cost": "12"}
     assert got.replicate_subscription_state and got.read_compacted
-    schema = got.initial_schema
-    assert schema is not None and (schema.type, schema.file, schema.name) == ("avro", Path("order.avsc"), "Order")
 
 
 def test_kafkas_own_keys() -> None:
@@ -390,6 +387,6 @@ def test_the_schema_knows_every_key() -> None:
 def _models() -> dict[str, Any]:
     models = (
         DaemonConfig, PipelineConfig, KafkaSourceConfig, PulsarSourceConfig, AuthConfig, KafkaAuthConfig, OAuth2Config,
-        TlsConfig, EncryptionConfig, SchemaConfig, SinkConfig, RollConfig,
+        TlsConfig, EncryptionConfig, SinkConfig, RollConfig,
     )  # fmt: skip
     return {model.__name__: model for model in models}

@@ -12,11 +12,14 @@ from tests.support.config_file import MINIMAL
 SCHEMA = """{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}"""
 
 
+GONE = "has no effect: no schema is sent with a subscription; decode.registry reads values by that of the topic"
+
+
 def former(folder: Path, **words: str) -> str:
     """A configuration in the words of an earlier version; ``words`` replaces some."""
     (folder / "a.avsc").write_text(SCHEMA)
     chosen = {
-        "on_corrupt": 'on_corrupt = "divert"',
+        "on_corrupt": 'on_corrupt = "divert"\ninitial_schema = { type = "string" }',
         "bad": 'on_bad = "divert"',
         "out": 'quarantine = "/lake/d"',
         **words,
@@ -52,11 +55,12 @@ def test_former_words_mean_what_todays_do(tmp_path: Path) -> None:
     assert (orders.source.on_corrupt, orders.decode.on_error, orders.decode.evolve) == ("dead_letter",) * 3
     assert config.spark["job"].output.dead_letters == Path("/lake/d")
     assert [str(each) for each in config.former] == [
-        "configuration:12: pipelines.orders.decode.on_bad: is named on_error now",
-        "configuration:20: spark.job.output.quarantine: is named dead_letters now",
+        "configuration:13: pipelines.orders.decode.on_bad: is named on_error now",
+        "configuration:21: spark.job.output.quarantine: is named dead_letters now",
+        f"configuration:8: pipelines.orders.source.initial_schema: {GONE}",
         'configuration:7: pipelines.orders.source.on_corrupt: "divert" is named "dead_letter" now',
-        'configuration:12: pipelines.orders.decode.on_bad: "divert" is named "dead_letter" now',
-        'configuration:11: pipelines.orders.decode.evolve: "divert" is named "dead_letter" now',
+        'configuration:13: pipelines.orders.decode.on_bad: "divert" is named "dead_letter" now',
+        'configuration:12: pipelines.orders.decode.evolve: "divert" is named "dead_letter" now',
     ]
 
 
@@ -68,7 +72,7 @@ def test_both_names_of_a_key_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_config(former(tmp_path, bad='on_bad = "stop"\non_error = "stop"'), {})
     assert str(raised.value) == (
-        "configuration:12: pipelines.orders.decode.on_bad: is the former name of on_error, which is given too"
+        "configuration:13: pipelines.orders.decode.on_bad: is the former name of on_error, which is given too"
     )
 
 
@@ -76,7 +80,7 @@ def test_a_mistake_in_a_former_key_has_its_line_and_no_secret(tmp_path: Path) ->
     with pytest.raises(ConfigError) as raised:
         parse_config(former(tmp_path, bad='on_bad = "${WORD}"'), {"WORD": "abcdef"})
     assert str(raised.value) == (
-        'configuration:12: pipelines.orders.decode.on_bad: must be "dead_letter" or "stop", not "${WORD}"'
+        'configuration:13: pipelines.orders.decode.on_bad: must be "dead_letter" or "stop", not "${WORD}"'
     )
 
 
@@ -90,4 +94,4 @@ def test_check_says_the_present_names(tmp_path: Path) -> None:
     file = tmp_path / "f.toml"
     file.write_text(former(tmp_path))
     said = CliRunner().invoke(app, ["check", str(file)]).output.replace("\n", " ")
-    assert f"note: {file}:12: pipelines.orders.decode.on_bad: is named on_error now" in said
+    assert f"note: {file}:13: pipelines.orders.decode.on_bad: is named on_error now" in said

@@ -164,14 +164,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "6: pipelines.orders.source.consumer_properties.a: must be a string, not a number",
         ),
         (
-            {"initial_schema": "{ type = 'avro' }"},
-            "6: pipelines.orders.source.initial_schema.file: is required for avro: the file of its definition",
-        ),
-        (
-            {"initial_schema": "{ type = 'int32', file = 'x' }"},
-            "6: pipelines.orders.source.initial_schema.file: is of no use: int32 has no definition",
-        ),
-        (
             {"url": "'kafka://h'", "topics": "['t']", "consumer_name": "'c'"},
             "6: pipelines.orders.source.consumer_name: is not supported for kafka: it is a key for pulsar",
         ),

@@ -435,7 +435,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             subscription_properties=settings.subscription_properties,
             replicate_state=settings.replicate_state,
             read_compacted=settings.read_compacted,
-            schema=settings.schema,
         )
         consumer = ConsumerMachine(want, self.slots, settings.most_permits)
         partition = Partition(

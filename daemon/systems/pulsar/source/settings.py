@@ -11,7 +11,7 @@ from fastwire.pulsar.names.topic import Topic, parse_topic
 from ....config import End, SourceConfig, Start
 from ...reading.sourcefields import source_fields
 from ..config import PulsarSourceConfig
-from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, initial_schema, pattern_of
+from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, pattern_of
 
 __all__ = ["PulsarSettings", "settings_from"]
 
@@ -38,7 +38,6 @@ class PulsarSettings(ClientSettings):
     subscription_properties: tuple[tuple[str, str], ...] = ()
     replicate_state: bool = False
     read_compacted: bool = False
-    schema: "pb.Schema | None" = None
     most_permits: int = MOST_PERMITS
     partition_poll_s: float = 60.0
     lag_poll_s: float = 15.0
@@ -76,5 +75,4 @@ def settings_from(
         subscription_properties=tuple(source.subscription_properties.items()),
         replicate_state=source.replicate_subscription_state,
         read_compacted=source.read_compacted,
-        schema=initial_schema(source.initial_schema),
     )

@@ -1,7 +1,6 @@
 """Properties and options of a subscription, as the embedded broker sees them."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Record, encode_batch_entry
 from fastwire.pulsar.protocol.request import BrokerError
 from fastwire.pulsar.protocol.schema import wire_schema
-from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.pulsar.dispatch import key_slot
 from fastwire_daemon.systems.pulsar.config import PulsarSourceConfig
@@ -61,9 +59,7 @@ async def test_what_the_client_says() -> None:
             await client.subscribe("t", "s", schema=wire_schema("STRING", "text")).open()
 
 
-async def test_what_a_pipeline_says(tmp_path: Path) -> None:
-    file = tmp_path / "order.avsc"
-    file.write_bytes(AVRO)
+async def test_what_a_pipeline_says() -> None:
     keys = {
         "topics": ["t"],
         "subscription": "s",
@@ -74,25 +70,17 @@ async def test_what_a_pipeline_says(tmp_path: Path) -> None:
         "subscription_properties": {"owner": "me"},
         "replicate_subscription_state": True,
         "read_compacted": True,
-        "initial_schema": {"type": "avro", "file": str(file), "name": "Order"},
     }
 
     async with playing() as (broker, _):
         broker.append("t", entries(0, 1))
         settings = settings_from(PulsarSourceConfig.model_validate(keys | {"url": broker.url}))
         ours = ("consumer_name", "priority", "properties", "subscription_properties", "replicate_state")
-        fields = {name: getattr(settings, name) for name in (*ours, "read_compacted", "schema")}
+        fields = {name: getattr(settings, name) for name in (*ours, "read_compacted")}
         pipe = await Pipe(broker, "t", subscription_type="failover", **fields).start()
         await pipe.got(10)
-        assert said(asked(broker)) == WANTED
+        assert said(asked(broker)) == WANTED | {"schema": (0, "", b"")}
         await pipe.close()
-    keys["initial_schema"] = {"type": "avro", "file": str(tmp_path / "missing")}
-    with pytest.raises(ConfigError, match=r"initial_schema.file: cannot read .*missing: No such file"):
-        settings_from(PulsarSourceConfig.model_validate(keys | {"url": "pulsar://h"}))
-    file.write_bytes(b"syntax = 'proto3';")
-    keys["initial_schema"] = {"type": "avro", "file": str(file)}
-    with pytest.raises(ConfigError, match=r"initial_schema.file: .*order.avsc is not JSON: Expecting value"):
-        settings_from(PulsarSourceConfig.model_validate(keys | {"url": "pulsar://h"}))
 
 
 async def test_combinations_that_mean_nothing() -> None:
