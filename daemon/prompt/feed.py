@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from fastwire.errors import FastwireError
@@ -40,7 +41,7 @@ class Feed(Generic[_Opened, _Chunk]):
     def __enter__(self) -> Self:
         self._thread = LoopThread(self._name)
         try:
-            self.call(self._open(self._thread))
+            self.call(partial(self._open, self._thread))
         except BaseException:
             self.close()
             raise
@@ -51,13 +52,15 @@ class Feed(Generic[_Opened, _Chunk]):
 
     def next(self, timeout_s: float | None = None) -> _Chunk | None:
         """Return the next chunk; None at the end of the reading, and after ``timeout_s`` seconds without a chunk."""
-        return self.call(self._next(timeout_s))
+        return self.call(partial(self._next, timeout_s))
 
-    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run ``work`` in the feed's loop and return its result. Raises FastwireError once the block has ended."""
+    def call(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run the coroutine of ``work`` in the feed's loop and return its result.
+
+        Raises FastwireError once the block has ended.
+        """
         thread = self._thread
         if thread is None:
-            work.close()
             raise FastwireError("the iteration has ended: what is not committed comes again")
         try:
             return thread.call(work)

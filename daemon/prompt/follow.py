@@ -138,7 +138,7 @@ def _followed(
 def _commit(feed: Feed[Any, Any] | None, delivery: Delivery | None) -> None:
     if feed is None:
         raise ValueError("there is no group, which could keep what is committed: name one by group=")
-    feed.call(_acknowledged(delivery))
+    feed.call(partial(_acknowledged, delivery))
 
 
 async def _acknowledged(delivery: Delivery | None) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import atexit
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 import uvloop
@@ -26,8 +27,8 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.stack = AsyncExitStack()
-        self._closing = threading.Lock()
-        self._closed = False
+        self._closing = threading.Lock()  # held from the beginning of close
+        self._calls: set[Future[Any]] = set()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -41,39 +42,63 @@ class LoopThread:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
+        for future in tuple(self._calls):  # of calls that came too late for the loop
+            future.cancel()
 
-    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run ``work`` to its end and return its result, or raise its exception.
+    def call(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run the coroutine that ``work`` returns to its end and return its result, or raise its exception.
 
         An exception in the calling thread meanwhile, such as KeyboardInterrupt, cancels it. Raises CancelledError if
         another thread closes this one, or has done so.
         """
-        with self._closing:  # what comes behind the end of the loop would never be run
-            if self._closed:
-                work.close()
-                raise CancelledError
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return self.wait(future)
-
-    @staticmethod
-    def wait(future: "Future[_T]") -> _T:
-        """Return the result of ``future``, which an exception in this thread cancels."""
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return self._wait(work, lambda: self._closing.locked())
 
     def close(self) -> None:
         """Leave the contexts, and end the loop and the thread. A second call does nothing."""
         atexit.unregister(self.close)
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-            leaving = asyncio.run_coroutine_threadsafe(self.stack.aclose(), self._loop)
+        if not self._closing.acquire(blocking=False):
+            return
         try:
-            self.wait(leaving)
+            self._wait(self.stack.aclose, lambda: False)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(END_S)
+
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, _T]], refused: Callable[[], bool]) -> _T:
+        """Let the loop run ``work`` unless it is ``refused`` there, and wait.
+
+        A coroutine that is made in the calling thread could be dropped there by KeyboardInterrupt.
+        """
+        future: Future[_T] = Future()
+
+        def begin() -> None:
+            if refused():
+                future.cancel()
+            if not future.cancelled():
+                task = self._loop.create_task(work())
+                future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
+                task.add_done_callback(partial(_settle, future))
+
+        self._calls.add(future)
+        try:
+            try:
+                self._loop.call_soon_threadsafe(begin)
+            except RuntimeError:  # it is closed
+                raise CancelledError from None
+            return future.result()
+        finally:
+            future.cancel()
+            self._calls.discard(future)
+
+
+def _settle(future: "Future[_T]", task: "asyncio.Task[_T]") -> None:
+    """Give the outcome of ``task`` to the caller that waits for ``future``."""
+    if task.cancelled():
+        future.cancel()
+    error = None if task.cancelled() else task.exception()
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())

@@ -286,7 +286,8 @@ class Records:
 
     def _count(self, feed: Feed[TopicReader, Chunk]) -> int:
         """Return the number of partitions of the topics."""
-        described = feed.call(system_named(self._connection.system).describe(self._connection, self._topics))
+        system = system_named(self._connection.system)
+        described = feed.call(partial(system.describe, self._connection, self._topics))
         return sum(max(1, count) for _, count in described.topics)
 
     def _empty(self) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -72,7 +73,7 @@ def write(
     thread = LoopThread("fastwire write")
     try:
         with Progress(progress) as line:
-            return thread.call(_written(made, topic, options, records, line))
+            return thread.call(partial(_written, made, topic, options, records, line))
     finally:
         thread.close()
 
