@@ -122,13 +122,13 @@ class PipelineFigures:
 
         ``changed_times`` is what the sink has counted since its start.
         """
-        self._times_changed(changed_times - self._by_sink)
-        self._by_sink = changed_times
+        if changed_times != self._by_sink:
+            self._times_changed(changed_times - self._by_sink)
+            self._by_sink = changed_times
         now = self.rows_received, self.bytes_received, self.chunks_received
-        rows, payload, chunks = (new - old for new, old in zip(now, self._told, strict=True))
-        self._told = now
-        if chunks:
-            self._metrics.received(rows, payload, chunks)
+        if now != self._told:
+            self._metrics.received(*(new - old for new, old in zip(now, self._told, strict=True)))
+            self._told = now
 
     def recent(self) -> list[dict[str, Any]]:
         """Return the last ten commits with rows as plain values, the newest first, with their age."""

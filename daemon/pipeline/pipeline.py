@@ -197,11 +197,11 @@ class Pipeline:
     @property
     def waits_for(self) -> str | None:
         """As ``waiting``, and also what a call of the sink has taken long for."""
-        return self.waiting or self._sink.waits_for
+        return self._sink_failures.waiting or self._sink.waits_for
 
     def hung_s(self, now: float) -> float:
         """See ``SinkThread.hung_s``; ``now`` is the event loop's time."""
-        return 0.0 if self.waiting else self._sink.hung_s(now)
+        return 0.0 if self._sink_failures.waiting else self._sink.hung_s(now)
 
     @property
     def impairments(self) -> list[str]:

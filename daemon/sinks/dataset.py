@@ -123,7 +123,7 @@ class DatasetSink:
         self._encoder_options = EncoderOptions(
             compression=parse_compression(compression, encoder.compressions),
             columns=tuple(
-                replace(column, name=f"{prefix}{column.name}")
+                replace(column, name=f"{prefix}{column.name}") if prefix else column
                 for column in row_of(options.system).columns
                 if decoder is None or f"{prefix}{column.name}" not in decoder.texts  # decoded keys
             ),
@@ -233,7 +233,7 @@ class DatasetSink:
     @property
     def waiting(self) -> str | None:
         """The reason why a write waits (the disk is full, a registry is away), for the status; None if none waits."""
-        return next(iter(list(self._full.values())), None)
+        return next(iter(list(self._full.values())), None) if self._full else None
 
     @property
     def threads(self) -> list[int | None]:

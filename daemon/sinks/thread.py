@@ -170,8 +170,8 @@ class SinkThread:
     def waits_for(self) -> str | None:
         """As ``waiting``, and also the service that a call waits for, or the time that it has taken, as text."""
         since = self.busy_since
-        if self.waiting or since is None:
-            return self.waiting
+        if (why := self.waiting) or since is None:
+            return why
         taken = self._loop.time() - since
         slow = f"a call of the sink has taken {taken:.0f} s" if taken >= SLOW_S else None
         return waiting(self._threads, TOLD_AFTER_S) or slow

@@ -96,7 +96,10 @@ class LandingPipeline(Pipeline):
     @property
     def impairments(self) -> list[str]:
         """As those of a pipeline, without what is of the source that all datasets share."""
-        return list(self.parts.sentences(None, self.waits_for, self._sink.unpublished))
+        why, unpublished = self.waits_for, self._sink.unpublished
+        if not (why or unpublished or self.parts.any):
+            return []  # so it is for thousands, once a second
+        return list(self.parts.sentences(None, why, unpublished))
 
     @property
     def began_at(self) -> float | None:
@@ -155,7 +158,11 @@ class LandingPipeline(Pipeline):
     @property
     def roll_size(self) -> tuple[int, int]:
         """Rows of the open roll, and bytes on disk."""
-        return self._roll.rows, self._sink.staged_bytes
+        return (0, 0) if self._roll.empty else (self._roll.rows, self._sink.staged_bytes)
+
+    def count(self) -> None:
+        """As that of a pipeline; the fan-out tells the sum of the open rolls."""
+        self.figures.tell(self._sink.changed_times)
 
 
 class Landing:

@@ -33,15 +33,11 @@ class Landings(dict[str, Landing]):
 
     def running(self) -> Iterator[Running]:
         """Yield the datasets whose pipelines run."""
-        return (cast(Running, each) for each in list(self.values()) if each.pipeline is not None)
+        return iter(cast("list[Running]", [each for each in self.values() if each.pipeline is not None]))
 
     def busy(self) -> list[Running]:
         """Return those of the running datasets that may have something to tell: most have nothing to do."""
-        return [
-            cast(Running, each)
-            for each in self.values()
-            if (pipeline := each.pipeline) is not None and (not pipeline.quiet or pipeline.parts.any)
-        ]
+        return [each for each in self.running() if not each.pipeline.quiet or each.pipeline.parts.any]
 
     def halted(self) -> list[Landing]:
         """Return the datasets that are stopped."""
@@ -65,18 +61,20 @@ class Landings(dict[str, Landing]):
             landing.pipeline.commit_soon("memory")
 
     def rest(self, now: float, most_open: int) -> None:
-        """While more than ``most_open`` sinks are open, close those that have had nothing to do for longest.
+        """While more than ``most_open`` sinks are open, close those without work for longest, at the last call too.
 
         End the oldest rolls early if more than so many have something to do.
         """
         there = [landing for landing in self.running() if landing.pipeline.is_open]
         idle = [landing for landing in there if landing.pipeline.is_idle]
+        # One that has just been opened, or has committed, waits for its next records: they may be on their way.
+        long_idle = [landing for landing in idle if landing.pipeline.quiet]
         for landing in idle:
             landing.pipeline.quiet = True
         if len(there) <= most_open:
             return
-        idle.sort(key=lambda each: each.figures.last_commit_at or NEVER)
-        for landing in idle[: len(there) - most_open]:
+        long_idle.sort(key=lambda each: each.figures.last_commit_at or NEVER)
+        for landing in long_idle[: len(there) - most_open]:
             landing.pipeline.rest()
         busy = list(set(there).difference(idle))
         busy.sort(key=lambda each: now if each.pipeline.began_at is None else each.pipeline.began_at)

@@ -171,6 +171,26 @@ async def test_a_run_until_the_end_fails_for_a_refused_dataset_and_lands_the_oth
     kafka.assert_whole("shop_orders", "shop_payments")
 
 
+async def test_a_sink_rests_only_after_a_whole_turn_without_work(
+    kafka: FanOutScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a start with many topics, each sink has nothing to do between its first position and its first records."""
+    monkeypatch.setattr(module, "REST_S", 1e9)  # only the turns of this test
+    for topic in TOPICS:
+        kafka.create(topic)
+    async with kafka.running(kafka.config(*TOPICS)) as fanout:
+
+        def idle() -> int:
+            return sum(each.pipeline.is_idle and bool(each.figures.commits) for each in fanout.parts.running())
+
+        await until(lambda: idle() == len(TOPICS), fanout.status)
+        pipelines = [each.pipeline for each in fanout.parts.running()]
+        fanout.parts.rest(0.0, 1)
+        assert all(each.quiet and not each._may_rest for each in pipelines)
+        fanout.parts.rest(0.0, 1)
+        assert sum(each._may_rest for each in pipelines) == len(TOPICS) - 1
+
+
 async def test_a_sink_that_waits_among_others_at_rest(kafka: FanOutScene, caplog: pytest.LogCaptureFixture) -> None:
     """The pipeline as a whole does not wait: else it would seem to write again with the next record of any topic."""
     caplog.set_level("INFO")
