@@ -124,11 +124,11 @@ class SimBucket(Bucket):
         node = self._world.find(f"{self.url}/{folder}")
         return sorted(node.names) if isinstance(node, Folder) else []
 
-    def walk(self, folder: str) -> Iterator[str]:
+    def pages(self, folder: str, behind: str = "") -> Iterator[list[str]]:
         self._ask("list", folder)
         node = self._world.find(f"{self.url}/{folder}")
         if isinstance(node, Folder):
-            yield from sorted(path for path, _file in self._world.walk(node))
+            yield sorted(path for path, _file in self._world.walk(node) if path > behind)
 
     # --- writing
 

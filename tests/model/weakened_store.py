@@ -124,8 +124,8 @@ class ManyWin(Reader):
 
 
 class _HidesStaging(SimBucket):
-    def walk(self, folder: str) -> Iterator[str]:
-        return iter(()) if folder == STAGING else super().walk(folder)
+    def pages(self, folder: str, behind: str = "") -> Iterator[list[str]]:
+        return iter(()) if folder == STAGING else super().pages(folder, behind)
 
 
 class StagedExpire(Reader):

@@ -144,16 +144,25 @@ class Bucket:
 
     def walk(self, folder: str) -> Iterator[str]:
         """Yield the names of all objects in ``folder`` and below, relative to it, sorted."""
+        for page in self.pages(folder):
+            yield from page
+
+    def pages(self, folder: str, behind: str = "") -> Iterator[list[str]]:
+        """Yield what :meth:`walk` does, behind the name ``behind``, by the page of the store's answer.
+
+        After an error the iterator is at its end: the next one goes on behind the last name.
+        """
         import obstore
 
+        offset = f"{folder}/{behind}".lstrip("/") if behind else None
         with _translated():
-            batches = iter(obstore.list(self._small, folder or None, chunk_size=1000))
+            batches = iter(obstore.list(self._small, folder or None, offset=offset, chunk_size=1000))
         while True:
             with _translated():
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield from (each["path"][len(folder) :].lstrip("/") for each in batch)
+            yield [each["path"][len(folder) :].lstrip("/") for each in batch]
 
     # --- writing
 

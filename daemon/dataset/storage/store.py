@@ -67,8 +67,23 @@ class ObjectStorage:
         return self._patience(lambda: self._bucket.get(name), self.path(name))
 
     def walk(self, folder: str) -> Iterator[str]:
-        """Yield the names of all objects in ``folder`` and below, relative to it."""
-        return self._bucket.walk(folder)
+        """Yield the names of all objects in ``folder`` and below, relative to it.
+
+        A listing that breaks off is continued behind the last name.
+        """
+        pages, last = self._bucket.pages(folder), ""
+
+        def page() -> list[str] | None:
+            nonlocal pages
+            try:
+                return next(pages, None)
+            except OSError:
+                pages = self._bucket.pages(folder, last)
+                raise
+
+        while (names := self._patience(page, self.path(folder))) is not None:
+            yield from names
+            last = names[-1] if names else last
 
     def exists(self, name: str) -> bool:
         """Return True if the name exists now."""

@@ -18,9 +18,9 @@ _MEMORY_BYTES = 64 << 10
 class UploadedFile(io.RawIOBase):
     """A new object that is written sequentially; ``write`` takes all bytes, and sends each part that is full.
 
-    The object exists after :meth:`complete`. A part that fails makes the whole file void: its error is raised, after
-    the library has tried again for a while. An object of one part is sent again as long as ``patience`` has it, which
-    also waits for space for the temporary file.
+    The object exists after :meth:`complete`. The first part is sent again, as a new upload, as long as ``patience`` has
+    it, which also waits for space for the temporary file. A later part that fails makes the whole file void: its error
+    is raised, after the library has tried again for a while.
     """
 
     def __init__(self, bucket: Bucket, name: str, patience: Patience) -> None:
@@ -72,7 +72,7 @@ class UploadedFile(io.RawIOBase):
             return
         if self._upload is None:
             data = self._take()
-            self._patience(lambda: self._send_whole(data), f"{self._bucket.url}/{self._name}")
+            self._patience(lambda: self._begun(data).close(), f"{self._bucket.url}/{self._name}")
         else:
             if self._filled:
                 self._send()
@@ -88,14 +88,16 @@ class UploadedFile(io.RawIOBase):
         super().close()
 
     def _send(self) -> None:
+        data = self._take()
         if self._upload is None:
-            self._upload = self._bucket.upload(self._name)
-        self._upload.write(self._take())
+            self._upload = self._patience(lambda: self._begun(data), f"{self._bucket.url}/{self._name}")
+        else:
+            self._upload.write(data)
 
-    def _send_whole(self, data: bytes) -> None:
+    def _begun(self, data: bytes) -> Upload:
         upload = self._bucket.upload(self._name)
         upload.write(data)
-        upload.close()
+        return upload
 
     # --- the part
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fastwire_daemon.dataset.commitlog.entry import STAGING, entry_name
+from fastwire_daemon.dataset.place import storage_at
 from fastwire_daemon.dataset.proof.verify import verify
-from fastwire_daemon.dataset.storage.bucket import PART_BYTES, Bucket, StoreAwayError
+from fastwire_daemon.dataset.storage.bucket import PART_BYTES, Bucket, StoreAwayError, Upload
 from fastwire_daemon.dataset.storage.probe import probe_bucket
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, FatalDiskError, FencedError, SinkFailedError, Superseded
@@ -371,17 +372,49 @@ def test_a_full_disk_for_temporary_files_is_waited_out(
     writer.close()
 
 
-def test_a_part_that_cannot_be_sent_voids_the_roll(tmp_path: Path) -> None:
-    class Broken(LocalBucket):
-        def upload(self, name: str) -> object:  # type: ignore[override]
-            raise StoreAwayError("no answer")
+class LosesPart(LocalBucket):
+    """Part number ``lost`` of all that are sent, from 0, has no answer."""
 
-    writer = opened(Broken(tmp_path))
+    def __init__(self, path: Path, lost: int) -> None:
+        super().__init__(path)
+        self.lost = lost
+
+    def upload(self, name: str) -> Upload:
+        begun = super().upload(name)
+        send = begun.write
+
+        def lossy(part: bytes) -> None:
+            send(part)
+            if len(self.parts) == self.lost + 1:
+                raise StoreAwayError("no answer")
+
+        begun.write = lossy  # type: ignore[method-assign]
+        return begun
+
+
+def test_the_first_part_is_sent_again_as_a_new_upload(tmp_path: Path) -> None:
+    """All its bytes are still here, so that a store without an answer costs no roll."""
+    bucket = LosesPart(tmp_path, 0)
+    told: list[str | None] = []
+    writer = opened(bucket, on_full=told.append)
+    staged = writer.stage()
+    content = bytes(range(250)) * 4 * (PART_BYTES // 1000 + 5)
+    staged.file.write(content)
+    assert told[1:] == [None] and "no answer" in str(told[0])
+    staged.rows = 1
+    writer.commit([staged], [rolls.span(-1, 0)])
+    writer.close()
+    assert bucket.parts == [PART_BYTES, PART_BYTES, len(content) - PART_BYTES]
+    assert bucket.get("000000000001-0.jsonl") == content
+
+
+def test_a_later_part_that_cannot_be_sent_voids_the_roll(tmp_path: Path) -> None:
+    writer = opened(LosesPart(tmp_path, 1))
     staged = writer.stage()
     with pytest.raises(StoreAwayError):
-        staged.file.write(bytes(PART_BYTES))
+        staged.file.write(bytes(2 * PART_BYTES))
     writer.close()
-    assert rolls.staging(tmp_path) == [] and rolls.rows(tmp_path) == []
+    assert rolls.entries(tmp_path) == 0 and rolls.rows(tmp_path) == []
 
 
 # --- leases
@@ -483,3 +516,27 @@ def test_a_store_that_refuses_is_named(tmp_path: Path) -> None:
 
     (check,) = probe_bucket(Refusing(tmp_path))
     assert (check.check, check.ok) == ("write an object", False) and "AccessDenied" in check.detail
+
+
+class BreaksOff(LocalBucket):
+    """Each page of a listing has one name; after the first two the answer is cut, once."""
+
+    cut = False
+
+    def pages(self, folder: str, behind: str = "") -> Iterator[list[str]]:
+        for count, name in enumerate(sorted(name for page in super().pages(folder, behind) for name in page)):
+            if count == 2 and not self.cut:
+                self.cut = True
+                raise StoreAwayError("the answer ended in its middle")
+            yield [name]
+
+
+def test_a_listing_that_breaks_off_is_continued(tmp_path: Path) -> None:
+    """It names each object once: the end of a log, and what is staged, are looked for in it."""
+    bucket = BreaksOff(tmp_path)
+    for number in range(5):
+        bucket.put(f"in/{number}", b"")
+    told: list[str | None] = []
+    storage = storage_at("", bucket, on_full=told.append)
+    assert list(storage.walk("in")) == list("01234")
+    assert bucket.cut and told == ["the answer ended in its middle: s3://bucket/orders/in; waiting for the store", None]
