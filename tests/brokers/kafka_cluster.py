@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 
 from tests.brokers.kafka import SETTINGS, KafkaBroker, new_cluster_id
 from tests.brokers.ports import free_ports
+from tests.brokers.process import START_LIMIT
 
 __all__ = ["NODES", "KafkaCluster", "KafkaNode", "eventually"]
 
@@ -32,6 +33,7 @@ class KafkaNode(KafkaBroker):
                 "transaction.state.log.replication.factor": "3",
                 # A broker that is gone is noticed within three seconds, and a new leader elected in one.
                 "broker.heartbeat.interval.ms": "500",
+                "initial.broker.registration.timeout.ms": str(int(START_LIMIT * 1000)),
                 "broker.session.timeout.ms": "3000",
                 "controller.quorum.election.timeout.ms": "500",
                 "controller.quorum.fetch.timeout.ms": "1500",

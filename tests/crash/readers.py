@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 PAUSE = 0.1
 REST = 2
 ONE_THREAD = {"POLARS_MAX_THREADS": "1"}
+END_LIMIT = 300.0  # seconds for the last look, of a process that gives way to all others
 
 # One look: the file names that a reader saw, and the numbers of all rows it read from them.
 Look = tuple[set[str], list[int]]
@@ -171,7 +172,7 @@ class Watch:
     def _end(self) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(END_LIMIT)
 
 
 def misordered(listings: list[list[str]], final: list[str]) -> list[str]:
