@@ -70,7 +70,10 @@ class Positions:
                 elif kind == "pipeline":
                     self.description = orjson.loads(value)
                     if self.description.get("format") != FORMAT:
-                        raise ValueError(f"format {self.description.get('format')!r}")
+                        raise ValueError(
+                            f"it has format {self.description.get('format')!r}, and this version of fastwire knows "
+                            f"{FORMAT}. If a later version writes this topic, continue with that version"
+                        )
             except (ValueError, TypeError) as exc:
                 raise DatasetDamagedError(f"the positions of {self._name}: the entry {key!r:.200}: {exc}") from exc
 
