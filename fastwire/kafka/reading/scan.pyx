@@ -539,7 +539,7 @@ cdef class Scanner(ChunkScanner):
         evidence = self.at.evidence
         if evidence is None:
             evidence = self.at.evidence = Evidence(torn=not whole)
-        elif base >= 0 and evidence.joins(base, slot.offset):
+        elif base >= 0 and not end > slot.high_watermark >= 0 and evidence.joins(base, slot.offset):
             evidence.lengthen(end)
             return GO_ON
         elif <int64_t>evidence.size + size > CHUNK_BYTES:

@@ -7,6 +7,7 @@ once rests on that, and not on the group.
 
 import asyncio
 import base64
+import contextlib
 import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -46,6 +47,7 @@ __all__ = ["GroupMember", "group_of"]
 
 RELEASE = 0.8  # of the rebalance timeout: the longest wait for a commit before partitions are released without it
 UNKNOWN_S = 1.0  # between two requests for assigned partitions that the metadata do not have
+NAME_S = 1.0  # the longest wait for the name of a member that leaves
 MOST_S = 5.0  # between two attempts: a session expires soon
 # Errors of a coordinator that has the new protocol, but not for this group.
 _NOT_SPOKEN = frozenset({Code.UNSUPPORTED_VERSION, Code.INCONSISTENT_GROUP_PROTOCOL, Code.GROUP_ID_NOT_FOUND})
@@ -67,6 +69,7 @@ class GroupMember(Group):
         self._loop = asyncio.get_running_loop()
         self._member: Membership[Any] | None = None  # None until a broker has reported its API versions
         self._link: Link | None = None  # to the coordinator
+        self._question: tuple[Ask, asyncio.Future[Body]] | None = None  # whose answer is not handled yet
         self._coverage = Coverage()
         self._places: dict[tuple[Any, int], Partition] = {}
         self._looked_at: tuple[Membership[Any] | None, int] = None, 0
@@ -131,11 +134,14 @@ class GroupMember(Group):
         now = self._loop.time()
         step = member.next(now)
         if isinstance(step, Ask):
+            self._question = step, asyncio.ensure_future(link.ask(step.key, step.body, timeout_s=step.timeout_s))
             try:
-                answer = await link.ask(step.key, step.body, timeout_s=step.timeout_s)
+                answer = await asyncio.shield(self._question[1])
             except FastwireError:
+                self._question = None
                 member.unanswered()
                 raise
+            self._question = None
             await self._obey(member, member.answered(step, answer, self._loop.time()))
             return member.may_commit and self._link is link
         if self._landed and member.may_commit and now >= self._commit_at:
@@ -332,6 +338,7 @@ class GroupMember(Group):
 
     async def leave(self) -> None:
         """Commit the last offsets and leave the group."""
+        await self._get_name()
         self._link = None  # a JoinGroup may be waiting there
         await super().leave()
         ask = None if self._member is None else self._member.leave()
@@ -344,6 +351,17 @@ class GroupMember(Group):
             log.warning("the group was not told that we leave", error=str(exc))
         else:
             log.info("left the group", group=self._settings.group, error=answer["error_code"])
+
+    async def _get_name(self) -> None:
+        """Wait for the answer to the first JoinGroup: under the name in it the group would wait for this member."""
+        member = self._member
+        if self._question is None or member is None:
+            return
+        ask, answer = self._question
+        if member.leave() is None and member.settings.instance is None:
+            with contextlib.suppress(FastwireError, TimeoutError):
+                member.answered(ask, await asyncio.wait_for(answer, NAME_S), self._loop.time())
+        answer.cancel()
 
     @property
     def standing_by(self) -> bool:

@@ -19,6 +19,7 @@ from fastwire_daemon.pipeline.pipeline import Pipeline
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget, Level
 from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.systems.kafka.link import Link
 from fastwire_daemon.systems.kafka.source.kafkasource import KafkaSource
 from fastwire_daemon.systems.reading.clusterreader import ClusterReader
 from fastwire_daemon.systems.source import LogStopped
@@ -82,6 +83,32 @@ async def test_an_assignment_whose_answer_was_lost_is_asked_for_again() -> None:
             async with reading(broker, protocol="consumer") as two:
                 await until(lambda: lost == 1, "an assignment that gets lost")
                 await until(lambda: sum(each.granted for each in two.source.partitions) == 1, "one of them")
+
+
+async def test_a_member_leaves_while_the_answer_that_names_it_is_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator waits with the next rebalance for a member that it has named and that does not join."""
+    named: list[str] = []
+    left: list[str] = []
+    arrives = asyncio.Event()
+
+    async def ask(link: Link, key: int, body: dict[str, Any], **more: Any) -> dict[str, Any]:
+        answer = await real(link, key, body, **more)
+        if key == Key.JOIN_GROUP:
+            named.append(answer["member_id"])
+            await arrives.wait()
+        elif key == Key.LEAVE_GROUP:
+            left.extend(one["member_id"] for one in body["members"])
+        return answer
+
+    real = Link.ask
+    monkeypatch.setattr(Link, "ask", ask)
+    async with serving(1) as broker, reading(broker, protocol="classic") as pipe:
+        await until(lambda: bool(named), "a member with a name")
+        closing = asyncio.ensure_future(pipe.source.close(30))
+        await asyncio.sleep(0)
+        arrives.set()
+        await closing
+    assert left == named[:1]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
