@@ -30,15 +30,19 @@ def _failure_of(task: "asyncio.Task[Any]") -> FastwireError | None:
 
 
 class Tasks:
-    """Runs coroutines until they end or ``close``; calls ``on_fault`` with the text of an unexpected exception."""
+    """Runs coroutines until they end or ``close``; calls ``on_fault`` with the text of an unexpected exception.
 
-    def __init__(self, on_fault: Callable[[str], None]) -> None:
+    ``expected`` are exceptions that the callers of ``run`` take from its tasks.
+    """
+
+    def __init__(self, on_fault: Callable[[str], None], expected: tuple[type[Exception], ...] = ()) -> None:
         self._on_fault = on_fault
+        self._expected = expected
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
 
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def run(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
         """Run ``work`` in the background; after ``close`` it is cancelled before its first step."""
         task = self._loop.create_task(work, name=name)
         if self._closing:
@@ -54,12 +58,12 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None and not self._closing:
+        if error is not None and not self._closing and not isinstance(error, self._expected):
             # Tasks handle every error that a broker can cause, so this is a bug, and it must not stay hidden.
             self._loop.call_exception_handler({"message": "source task failed", "exception": error, "task": task})
             self._on_fault(f"internal error in {task.get_name()}: {type(error).__name__}: {error}")

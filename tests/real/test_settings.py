@@ -12,7 +12,7 @@ import pytest
 from fastwire.pulsar.format.payload import Record
 from fastwire.pulsar.names.pattern import parse_pattern
 from fastwire.pulsar.producing.settings import ProducerSettings
-from fastwire.pulsar.protocol.request import BrokerError
+from fastwire.pulsar.protocol.request import BrokerError, available_permits
 from fastwire.pulsar.protocol.schema import wire_schema
 from fastwire_daemon.devbroker.pulsar.dispatch import key_slot
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
@@ -215,7 +215,10 @@ def test_permits_are_counted_as_the_broker_does(plain_pulsar: PulsarBroker, topi
             await asyncio.to_thread(eventually, same, "the broker has the permits that were granted last")
             assert 0 < member.consumer.outstanding <= 100
             member.consumer.permits.granted += 40  # as if a damaged batch had cost more than we know
-            await member.reconcile()
+            said = await member.ask_stats(member.rejoin)
+            assert said is not None and member.link is not None
+            member.consumer.reconcile(available_permits(said))
+            member.link.flush()
             (stats,) = await asyncio.to_thread(plain_pulsar.admin.consumers, topic, "s")
             assert stats["availablePermits"] == member.consumer.outstanding
 

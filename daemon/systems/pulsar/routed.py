@@ -1,14 +1,17 @@
 """Routing of consumers and producers: the route from a topic to its broker (spec: pulsar 5, 7, 20)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastwire.errors import FastwireError
+from fastwire.position import Position
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.topic import Address, ServiceUrl, parse_address
 from fastwire.pulsar.protocol.connection import Connection
 from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.protocol.event import ConsumerClosed, ProducerClosed, ProducerMigrated, Reply, TopicMigrated
-from fastwire.pulsar.protocol.request import BrokerError
+from fastwire.pulsar.protocol.message_id import MessageId
+from fastwire.pulsar.protocol.request import BrokerError, available_permits, position_of
 
 from ...net.endpoint import LinkLost
 from ...runtime.logs import get_logger
@@ -124,6 +127,55 @@ class RoutedConsumer(ConsumerEvents):
         """True if the broker may hold the consumer and is connected."""
         here = self.link is not None and self.link.ready
         return here and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY)
+
+    async def _ask_end(self, link: Link) -> tuple[MessageId, Position | None]:
+        """Return the last message of the topic (entry -1: none) and the broker's cursor, None if it is not reported."""
+        number = self.consumer.consumer_id
+        reply = await link.ask(lambda connection, now: connection.get_last_message_id(number, now))
+        answer = reply.getLastMessageIdResponse
+        known = answer.HasField("consumer_mark_delete_position")
+        cursor = position_of(answer.consumer_mark_delete_position) if known else None
+        return MessageId.from_pb(answer.last_message_id), cursor
+
+    async def ask_stats(
+        self, anew: Callable[[], Awaitable[None]], wanted: Callable[[], bool] = lambda: True
+    ) -> pb.CommandConsumerStatsResponse | None:
+        """Return the broker's statistics of the consumer; None if they do not come, or another connection carries it.
+
+        Where damage, or the broker itself, may have made our count of permits wrong, the broker's is taken over, and
+        what is missing is granted; if it does not tell its count, ``anew`` subscribes again. Neither is done unless
+        ``wanted``, nor if entries have arrived meanwhile.
+        """
+        consumer, link, topic = self.consumer, self.link, self._route.topic
+        outstanding = consumer.outstanding
+
+        def is_doubted() -> bool:
+            same = consumer.outstanding == outstanding and self.link is link
+            return same and consumer.uncounted and wanted()
+
+        if link is None:
+            return None
+        try:
+            reply = await link.ask(lambda connection, now: connection.consumer_stats(consumer.consumer_id, now))
+        except FastwireError as exc:
+            log.debug("cannot ask for the consumer's state", topic=topic, error=str(exc))
+            if isinstance(exc, BrokerError) and is_doubted():
+                log.warning(
+                    "permits cannot be counted, and the broker does not tell its count: the consumer subscribes again",
+                    topic=topic,
+                    error=str(exc),
+                )
+                await anew()
+            return None
+        if self.link is not link:
+            return None
+        stats = reply.consumerStatsResponse
+        if is_doubted() and (lost := consumer.reconcile(available_permits(stats))):
+            log.warning(
+                "the broker counts permits otherwise than this consumer: its count is used", topic=topic, lost=lost
+            )
+            link.flush()
+        return stats
 
     async def _withdraw(self) -> None:
         """Close the consumer of the last attempt at the broker, before another one (spec: pulsar 7.1)."""

@@ -21,6 +21,7 @@ from fastwire.wire.pool import Pool
 from ....net.backoff import Backoff
 from ....net.transport import Pause
 from ....runtime.logs import get_logger
+from ....runtime.tasks import Tasks
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import about
@@ -113,7 +114,7 @@ class Intake:
         self._state = State.NEW
         self._closing: asyncio.Task[None] | None = None
         self._failure: FastwireError | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks(lambda fault: self.fail(FastwireError(fault)), (FastwireError,))
         self._timer: asyncio.TimerHandle | None = None
         self._unsettled: set[int] = set()
         self._doubted: dict[int, _Doubt] = {}  # by member
@@ -318,18 +319,7 @@ class Intake:
 
     def run(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
         """Run ``work`` in the background until it ends or ``close``."""
-        task = self._loop.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
-
-    def _task_done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, FastwireError):
-            # Tasks handle every error that a broker can cause, so this is a bug, and it must not stay hidden.
-            self._loop.call_exception_handler({"message": "client task failed", "exception": error, "task": task})
-            self.fail(FastwireError(f"{task.get_name()}: {type(error).__name__}: {error}"))
+        return self._tasks.run(work, name)
 
     async def close(self) -> None:
         """Send the acks that wait, and close consumers and connections. Chunks that were taken stay valid."""
@@ -348,9 +338,7 @@ class Intake:
             log.warning("the broker did not confirm the shutdown in time", timeout_s=CLOSE_S)
         if self._timer is not None:
             self._timer.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self.cluster.close()
         self._drop_queue()
 
@@ -512,7 +500,7 @@ class Intake:
                 del self._doubted[number]
             elif now - doubt.since >= doubt.ask_after_s and member.link is not None and not self._full:
                 doubt.since, doubt.ask_after_s = now, min(2 * doubt.ask_after_s, MOST_QUIET_S)
-                self.run(member.reconcile(), f"permits of {member.topic}")
+                self.run(member.ask_stats(member.rejoin), f"permits of {member.topic}")
         assembly = self.cluster.completion.assembly
         if not len(assembly) or self._full:
             return

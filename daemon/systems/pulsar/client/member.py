@@ -24,7 +24,6 @@ from ....net.endpoint import LinkLost
 from ....runtime.logs import get_logger
 from ..cluster import Cluster
 from ..link import Link
-from ..permits import reconcile
 from ..refusal import about, is_for_good, is_transient
 from ..routed import RoutedConsumer
 from ..settings import ClientSettings
@@ -359,14 +358,12 @@ class Member(RoutedConsumer):
 
     async def last(self) -> tuple[MessageId, Position | None]:
         """Return the last message of the topic (entry -1: none) and the broker's cursor, None if it is not reported."""
-        reply = await self.ask(
-            lambda link: link.ask(lambda connection, now: connection.get_last_message_id(self.number, now))
-        )
-        return _last_of(reply)
+        found: tuple[MessageId, Position | None] = await self.ask(self._ask_end)
+        return found
 
     async def last_on(self, link: Link) -> tuple[MessageId, Position | None]:
         """Return the result of ``last``, requested once on this connection."""
-        return _last_of(await link.ask(lambda connection, now: connection.get_last_message_id(self.number, now)))
+        return await self._ask_end(link)
 
     async def seek(self, at: MessageId | int, elements: tuple[int, ...], moved: Callable[[], None]) -> None:
         """Move the cursor to a message or to a time (milliseconds), then call ``moved`` and subscribe again.
@@ -387,27 +384,6 @@ class Member(RoutedConsumer):
             finally:
                 await self._withdraw()
                 self._soon = True
-
-    async def reconcile(self) -> None:
-        """Take over the broker's count of permits, and grant those that were consumed uncounted."""
-        link, outstanding = self.link, self.consumer.outstanding
-        if link is None or self.consumer.phase is not Phase.READY:
-            return
-        try:
-            reply = await link.ask(lambda connection, now: connection.consumer_stats(self.number, now))
-        except FastwireError as exc:
-            log.debug("cannot ask for the consumer's permits", topic=str(self.topic), error=str(exc))
-            if isinstance(exc, BrokerError) and self.consumer.uncounted and self.consumer.outstanding == outstanding:
-                log.warning(
-                    "permits cannot be counted, and the broker does not tell its count: the consumer subscribes again",
-                    topic=str(self.topic),
-                    error=str(exc),
-                )
-                await self.rejoin()
-            return
-        if self.link is not link or self.consumer.outstanding != outstanding:
-            return  # entries have arrived meanwhile
-        reconcile(self.consumer, link, str(self.topic), reply.consumerStatsResponse)
 
     async def unsubscribe(self, force: bool) -> None:
         """Delete the subscription with its cursor; ``force`` also if other consumers use it."""
@@ -561,11 +537,3 @@ def without(run: Run, places: Iterable[EntryId]) -> Iterator[Run]:
         first = at + 1
     if first <= last:
         yield ledger, first, last
-
-
-def _last_of(reply: pb.BaseCommand) -> tuple[MessageId, Position | None]:
-    answer = reply.getLastMessageIdResponse
-    last = MessageId.from_pb(answer.last_message_id)
-    if not answer.HasField("consumer_mark_delete_position"):
-        return last, None
-    return last, MessageId.from_pb(answer.consumer_mark_delete_position).position

@@ -13,7 +13,7 @@ from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.protocol.event import ConsumerClosed, EntryRejected, TopicMigrated
-from fastwire.pulsar.protocol.request import BrokerError, position_of
+from fastwire.pulsar.protocol.request import BrokerError
 from fastwire.pulsar.reading.assembly import Torn
 from fastwire.reason import Reason
 
@@ -263,13 +263,9 @@ class Partition(StagedPartition, RoutedConsumer):
         link = self.link
         if link is None:
             raise LinkLost("the connection was lost meanwhile")
-        consumer_id = self.consumer.consumer_id
-        reply = await link.ask(lambda connection, now: connection.get_last_message_id(consumer_id, now))
+        last, cursor = await self._ask_end(link)
         self._check(link)
-        answer = reply.getLastMessageIdResponse
-        self.last = position_of(answer.last_message_id)
-        known = answer.HasField("consumer_mark_delete_position")
-        self.cursor = position_of(answer.consumer_mark_delete_position) if known else None
+        self.last, self.cursor = last.position, cursor
         if self.cursor is not None:
             self.consumer.acks.stands(self.cursor)
 

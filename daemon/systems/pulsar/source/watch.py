@@ -10,14 +10,13 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.protocol.consumer import Run
-from fastwire.pulsar.protocol.request import BrokerError, available_permits
+from fastwire.pulsar.protocol.request import available_permits
 from fastwire.pulsar.reading.slot import SlotTable
 
 from ....runtime.budget import permit_window
 from ....runtime.logs import get_logger
 from ...source import SourceEvents
 from ..cluster import Cluster
-from ..permits import reconcile
 from .coverage import MOST_HOLES, MOST_INTERVALS, skipped_holes
 from .partition import Partition
 
@@ -255,18 +254,13 @@ class Watch:
 
     async def _ask_stats(self, partition: Partition) -> None:
         consumer = partition.consumer
-        consumer_id, outstanding = consumer.consumer_id, consumer.outstanding
-        link = partition.link
+
+        async def anew() -> None:
+            partition.reestablish("permits cannot be counted")
+
         try:
-            if link is None:
-                return
-            reply = await link.ask(lambda connection, now: connection.consumer_stats(consumer_id, now))
-            if partition.link is not link:
-                return
-            stats = reply.consumerStatsResponse
-            if consumer.uncounted and partition.granted and consumer.outstanding == outstanding:
-                reconcile(consumer, link, str(partition.log), stats)
-            if consumer.ordered:
+            stats = await partition.ask_stats(anew, lambda: partition.granted)
+            if stats is None or consumer.ordered:
                 return
             if stats.blockedConsumerOnUnackedMsgs:
                 setting = "maxUnackedMessagesPerConsumer"
@@ -283,15 +277,5 @@ class Watch:
                 setting=setting,
             )
             self._source.events.on_stalled(partition.index, stats.unackedMessages, setting)
-        except FastwireError as exc:
-            log.debug("cannot ask for the consumer's state", topic=str(partition.log), error=str(exc))
-            lost = isinstance(exc, BrokerError) and consumer.uncounted and consumer.outstanding == outstanding
-            if lost and partition.granted and partition.link is link:
-                log.warning(
-                    "permits cannot be counted, and the broker does not tell its count: the consumer subscribes again",
-                    topic=str(partition.log),
-                    error=str(exc),
-                )
-                partition.reestablish("permits cannot be counted")
         finally:
-            self._asking.discard(consumer_id)
+            self._asking.discard(consumer.consumer_id)
