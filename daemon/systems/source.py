@@ -1,21 +1,21 @@
-"""The contract between a source and its pipeline, for all four systems.
+"""The contract between a source and its pipeline, for every system.
 
 The pipeline owns the sink, Coverage and the decision to commit; the source owns connections, assignments, permits and
 acks. They call each other on the event loop's thread only: the source calls the plain methods of :class:`SourceEvents`,
-which must not block, and the pipeline calls the methods of :class:`Source`. A log is named by ``log_index``, its index
-in ``Source.logs``, as in chunks.
+which must not block, and the pipeline calls the methods of :class:`Source`. Both name a log by its index in
+``Source.logs``, as chunks do.
 
 The life of one log::
 
-    on_assigned([a])                   the broker is ready to deliver its records; none are requested yet
-    coverage = refresh                 the pipeline reads the tail of the commit log (design: R1)
+    on_assigned([a])                   the broker is ready to deliver its records; the source requests none yet
+    coverage = refresh                 the pipeline reads what other writers have committed (design: R1)
     firsts = await source.resolve([a], coverage)     first positions and declared gaps; may move the broker's cursor
-    commit of [f.span for f in firsts] as marker rows, if there are any
+    commit of [f.span for f in firsts], spans without rows, if there are any
     source.grant([a], coverage)        only now does the source request records
     on_chunk(chunk) ...                rows and spans, in order
     source.landed(coverage)            after each commit: the source acknowledges the committed positions
-    on_revoked([index], reason)        connection lost, closed by the broker, role lost: commit at once
-    on_assigned([a2]) ...              again, with a new Assignment
+    on_revoked([index], reason)        the log is lost to this process: the pipeline commits at once
+    on_assigned([a2]) ...              the broker delivers again, under a new Assignment
 
 ``resolve`` may move the subscription's cursor, so a dataset that does not exist yet is created before the call: after
 a crash the moved cursor would look like progress of another consumer.

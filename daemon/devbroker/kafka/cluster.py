@@ -44,11 +44,8 @@ class KafkaOptions:
     segment_batches: int = 0  # a response never has batches of two segments; 0: there is one segment
     cut_tails: bool = True  # a response ends at its size limit, in the middle of a batch
     leader_hints: bool = True  # errors about leaders name the new one, if the version has a field for it
-    sessions: bool = True  # Fetch sessions are granted
     session_ms: tuple[int, int] = (6_000, 1_800_000)  # lowest and highest session timeout of a member
-    initial_rebalance_s: float = 0.0  # delay of the first rebalance of an empty group; 3 s on a real broker
     consumer_session_s: float = 45.0  # session timeout of members by KIP-848
-    consumer_heartbeat_ms: int = 100  # their heartbeat interval; 5000 on a real broker
     users: Users | None = None  # passwords by user; None: no login is needed
     mechanisms: tuple[str, ...] = tuple(MECHANISMS)  # of SASL
     login_ms: int = 0  # lifetime of a login; 0: without end
@@ -300,7 +297,7 @@ class Cluster(DevBroker):
         """Return a group, created if it does not exist."""
         if name not in self.groups:
             consumers = ConsumerGroup(self.topics, self.options.consumer_session_s)
-            self.groups[name] = Group(name, self.options.initial_rebalance_s, consumers)
+            self.groups[name] = Group(name, consumers)
         return self.groups[name]
 
     def looked_up(self, topic: str, number: int) -> None:

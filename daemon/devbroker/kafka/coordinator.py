@@ -19,6 +19,7 @@ LEAVE_SEVERAL = 3  # LeaveGroup
 OFFSETS_OF_GROUPS = 8  # OffsetFetch: of several groups
 
 METADATA_MOST = 4096  # characters beside a committed offset
+HEARTBEAT_MS = 100  # of members by KIP-848; 5000 on a real broker
 
 
 def find_coordinator(connection: KafkaConnection, request: Request) -> Body | None:
@@ -149,7 +150,7 @@ def consumer_heartbeat(connection: KafkaConnection, request: Request) -> Body | 
     """Handle ConsumerGroupHeartbeat (spec: kafka 12.2)."""
     broker = connection.broker
     body = request.body
-    answer: Body = {"heartbeat_interval_ms": broker.options.consumer_heartbeat_ms}
+    answer: Body = {"heartbeat_interval_ms": HEARTBEAT_MS}
     try:
         if connection.node != broker.coordinator:
             raise RefusedError(Code.NOT_COORDINATOR)

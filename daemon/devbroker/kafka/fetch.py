@@ -80,7 +80,7 @@ def _session(
         raise ProtocolError(f"Fetch in session {session_id}, which never was")
     if epoch <= 0:
         broker.sessions.pop(session_id, None)
-        if epoch < 0 or not broker.options.sessions or not wanted:
+        if epoch < 0 or not wanted:
             return None, True
         session = broker.open_session(by_id)
         session.wanted = wanted

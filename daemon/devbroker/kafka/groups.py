@@ -50,7 +50,7 @@ class Group:
     protocol at a time.
     """
 
-    def __init__(self, name: str, initial_delay_s: float, consumers: ConsumerGroup) -> None:
+    def __init__(self, name: str, consumers: ConsumerGroup) -> None:
         self.name = name
         self.consumers = consumers
         self.state = State.EMPTY
@@ -61,7 +61,6 @@ class Group:
         self.members: dict[str, Member] = {}
         self.offsets: dict[tuple[str, int], tuple[int, int, str | None]] = {}
         self.rebalances = 0
-        self._initial_delay_s = initial_delay_s
         self._numbers = count(1)
         self._promised: set[str] = set()  # ids that were given out and have not joined yet
         self._fenced: set[str] = set()  # ids of static members that were replaced
@@ -187,7 +186,7 @@ class Group:
             if held is not None:
                 held({"error_code": Code.REBALANCE_IN_PROGRESS})
         patience = max((member.rebalance_s for member in self.members.values()), default=0.0)
-        self._deadline.start(self._initial_delay_s if fresh else patience, self._complete)
+        self._deadline.start(0.0 if fresh else patience, self._complete)  # real brokers wait 3 s for the first members
         if not fresh:
             self._look()
 

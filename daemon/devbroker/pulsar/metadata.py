@@ -20,6 +20,8 @@ __all__ = [
     "watch_topics",
 ]
 
+LONGEST_PATTERN = 50  # that the broker applies to topics itself
+
 Metadata = pb.CommandPartitionedTopicMetadataResponse
 Lookup = pb.CommandLookupTopicResponse
 Modes = pb.CommandGetTopicsOfNamespace
@@ -121,7 +123,7 @@ def topics_of_namespace(connection: PulsarConnection, request: pb.CommandGetTopi
     answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=request.request_id)
     if broker.options.feature_flags.supports_topic_watchers:
         pattern = request.topics_pattern
-        if pattern and len(pattern) <= broker.options.pattern_max_length:
+        if pattern and len(pattern) <= LONGEST_PATTERN:
             topics = list(filter(matcher(pattern), topics))
             answer.filtered = True
         answer.topics_hash = topics_hash(map(str, topics))
@@ -140,7 +142,7 @@ def watch_topics(connection: PulsarConnection, request: pb.CommandWatchTopicList
         return connection.violation(f"WATCH_TOPIC_LIST with id {request.watcher_id}, which is open")
     if not broker.options.watchable:
         raise RefusedError(pb.NotAllowedError, "Unable to create topic list watcher: topic list watching is disabled.")
-    if len(request.topics_pattern) > broker.options.pattern_max_length:
+    if len(request.topics_pattern) > LONGEST_PATTERN:
         raise RefusedError(pb.NotAllowedError, "Pattern longer than maximum")
 
     def notify(new: Sequence[str], deleted: Sequence[str], watched: Sequence[str]) -> None:

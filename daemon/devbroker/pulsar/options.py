@@ -30,7 +30,6 @@ class PulsarOptions:
     refresh_check_s: float = 1.0  # interval of checks for expired credentials
     auto_create: bool = True
     auto_create_partitions: int = 0
-    pattern_max_length: int = 50  # longer patterns are not applied by the broker
     watchable: bool = True  # topic lists; a real broker may refuse it in spite of its features
     proxy_through_service_url: bool = False  # a proxy: producers and consumers name the broker that they connect to
     listeners: Mapping[str, str] = field(default_factory=dict)  # URLs by listener name; "" is the URL of this broker
