@@ -107,7 +107,7 @@ def test_what_concerns_one_entry_drops_that_one_with_its_chunks(code: Any) -> No
 
 
 def test_a_quota_drops_nothing_whose_number_is_kept() -> None:
-    """What is sent behind it may be stored, and its lower number would count as stored when it comes again."""
+    """Entries behind it may be stored, and its lower number would count as stored when it comes again."""
     sending = Sending(keeps_numbers=True, **ALONE)
     sending.send(b"a", b"b")
     assert sending.refuse(0, pb.ProducerBlockedQuotaExceededError)
