@@ -209,7 +209,8 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
     async def receipts(self) -> None:
         """Wait until every ack that was sent has a receipt or was refused, or until the connection is lost."""
         while self.ready and self.connection.receipts_outstanding:
-            self._receipt = self._loop.create_future()
+            if self._receipt.done():  # another caller may wait for it already
+                self._receipt = self._loop.create_future()
             await asyncio.wait((self._receipt, self.lost), return_when=asyncio.FIRST_COMPLETED)
 
     def give_up(self, torn: Iterable[Torn]) -> None:

@@ -229,6 +229,19 @@ async def test_receipts_outlive_a_connection() -> None:
             assert broker.backlog("t", "s") == 19
 
 
+async def test_all_partitions_of_a_broker_may_wait_for_their_last_receipts(caplog: pytest.LogCaptureFixture) -> None:
+    """At the end each partition sends the acks that it has held back, and waits for their receipts."""
+    async with playing(4) as (broker, client):
+        for partition in range(4):
+            broker.append(f"t-partition-{partition}", entries(0, 2))
+        async with client.subscribe("t", "s", start="earliest", ack_group_s=3600.0) as consumer:
+            for chunk in await take(consumer, 80):
+                await chunk.ack()
+            assert broker.backlog("t", "s") == 80
+        assert broker.backlog("t", "s") == 0
+        assert "did not confirm" not in caplog.text
+
+
 async def test_an_old_broker_gives_no_receipts_and_is_not_waited_for() -> None:
     async with playing(protocol_version=16) as (broker, client):
         broker.append("t", entries(0, 3))
