@@ -96,7 +96,9 @@ def run_program(command: Sequence[str], folder: Path) -> Child:
     """Run a command to its end; what it prints goes through files in ``folder``, so that it never waits for us."""
     out, error = folder / "out.txt", folder / "error.txt"
     with out.open("wb") as out_file, error.open("wb") as error_file:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out_file, stderr=error_file)
+        # An installed program has its byte code: the first of several runs writes it.
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out_file, stderr=error_file, env=environ)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     return Child(

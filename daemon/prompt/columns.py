@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastwire.errors import FastwireError
 
-__all__ = ["asked_for", "in_schema", "only_columns", "twins", "with_columns", "with_nulls"]
+__all__ = ["asked_for", "in_schema", "only_columns", "schema_with_nulls", "twins", "with_columns", "with_nulls"]
 
 
 def asked_for(names: Iterable[str], asked: Collection[str]) -> list[str]:
@@ -35,9 +35,13 @@ def only_columns(batch: pa.RecordBatch, asked: Collection[str]) -> pa.RecordBatc
 def with_nulls(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """Return the columns ``names``; those that ``batch`` lacks are nulls without a type."""
     held = batch.schema.names
-    fields = [batch.schema.field(name) if name in held else pa.field(name, pa.null()) for name in names]
     arrays = [batch.column(name) if name in held else pa.nulls(batch.num_rows) for name in names]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_with_nulls(batch.schema, names))
+
+
+def schema_with_nulls(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return the schema of ``with_nulls``."""
+    return pa.schema([schema.field(name) if name in schema.names else pa.field(name, pa.null()) for name in names])
 
 
 def twins(fields: Iterable["pa.Field[Any]"]) -> Iterator[list[str]]:

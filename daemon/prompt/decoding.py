@@ -23,7 +23,16 @@ from .columns import with_nulls
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = ["Piece", "Undecoded", "chosen", "decode_table", "decoded", "decoder_for", "first_inferred", "known_fields"]
+__all__ = [
+    "Piece",
+    "Undecoded",
+    "chosen_columns",
+    "decode_table",
+    "decoded",
+    "decoder_for",
+    "first_inferred",
+    "known_fields",
+]
 
 Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]
 """Records, and their logs: of each run the first row and the number of rows."""
@@ -97,14 +106,15 @@ def decoded(
         return
     try:
         for rows in decoder.decode(batch, runs, _pause):
-            yield Piece(chosen(decoder, rows.batch, columns), rows.dead_letters)
+            chosen = chosen_columns(decoder, columns)
+            yield Piece(rows.batch if chosen is None else with_nulls(rows.batch, chosen), rows.dead_letters)
     except LogRefusedError as exc:
         raise exc.with_traceback(None) from None
 
 
-def chosen(decoder: "ValueDecoder", rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-    """Return these ``columns`` of decoded rows, of which a decoder that infers makes more."""
-    return rows if columns is None or "*" in columns or not decoder.infers else with_nulls(rows, columns)
+def chosen_columns(decoder: "ValueDecoder", columns: Sequence[str] | None) -> Sequence[str] | None:
+    """Return those of ``columns`` that the caller takes of the decoded ones, None for all: who infers makes more."""
+    return None if columns is None or "*" in columns or not decoder.infers else columns
 
 
 def first_inferred(

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.errors import FastwireError
@@ -21,8 +20,8 @@ from ..config.rowwise import quoted, types_of_records
 from ..systems.base import TopicReader
 from ..systems.registry import reading, system_named
 from .background import Background
-from .columns import in_schema, only_columns, with_columns
-from .decoding import Undecoded, chosen, decode_table, decoded, decoder_for, first_inferred
+from .columns import in_schema, only_columns, schema_with_nulls, with_columns
+from .decoding import Undecoded, chosen_columns, decode_table, decoded, decoder_for, first_inferred
 from .feed import Feed
 from .progress import Progress
 
@@ -297,7 +296,8 @@ class Records:
             own = types_of_records(self._connection.system, decoder.prefix)
             fields = decoder.fields
             made = [fields[name] if name in fields else pa.field(name, own[name]) for name in decoder.columns]
-            return chosen(decoder, pa.RecordBatch.from_pylist([], pa.schema(made)), self._columns).schema
+            chosen = chosen_columns(decoder, self._columns)
+            return pa.schema(made) if chosen is None else schema_with_nulls(pa.schema(made), chosen)
         own = types_of_records(self._connection.system)
         return pa.schema([pa.field(name, own[name]) for name in self._columns or own])
 
@@ -338,6 +338,8 @@ class Cut:
     def _kept(self, log: Log, times: pa.Array) -> int:
         if self._end is None:
             return len(times)
+        import pyarrow.compute as pc  # takes as long as the rest of pyarrow
+
         later = pc.index(pc.greater_equal(times, self._end), True).as_py()
         if later < 0:
             return len(times)
