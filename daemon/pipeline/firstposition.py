@@ -22,8 +22,8 @@ def refuse_lost_dataset(assignments: Iterable[Assignment], coverage: Coverage, s
     if moved:
         raise SourceFailed(
             f"the dataset does not exist, but records of {moved[0].log} have already been confirmed to the broker"
-            f" up to {format_position(system, moved[0].cursor or Position(-1, -1))}. If the folder"
-            " should exist, find out why it does not (is its file system mounted?). To begin a new dataset"
+            f" up to {format_position(system, moved[0].cursor or Position(-1, -1))}. If it should exist, find out why"
+            " it does not (is its file system mounted, is sink.url that of its database?). To begin a new dataset"
             " after the confirmed records, set sink.create = true",
             configuration=True,
         )

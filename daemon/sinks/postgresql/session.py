@@ -32,6 +32,7 @@ MOST_LEFT_BEHIND = 8  # threads, two a call, whose calls have not ended
 _DATA = ("22", "23", "44", "P0")  # classes of SQLSTATE that are about the rows
 _DATA_CODES = ("54000",)  # a row that is too large for an index
 _DISK_FULL = "53100"
+_NO_RIGHT = "42501"
 _UNWRITTEN, _COPYING = ("INVALID_ARGUMENT", "INVALID_DATA"), "writing COPY data"
 
 _left_behind: list[threading.Thread] = []
@@ -62,7 +63,8 @@ class Refused(Exception):  # noqa: N818 - the server's answer
 def failing(server: Server, exc: Refused) -> SinkFailedError:
     """Return the failure of a sink for an error that is not about its rows: it may pass, so it is tried again."""
     kind = DiskFullError if exc.sqlstate == _DISK_FULL else SinkFailedError
-    return kind(f"{server.name}: {exc}")
+    advice = ". check --connect says which rights the user lacks" if exc.sqlstate == _NO_RIGHT else ""
+    return kind(f"{server.name}: {exc}{advice}")
 
 
 def quoted(*names: str) -> str:

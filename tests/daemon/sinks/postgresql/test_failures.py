@@ -243,6 +243,19 @@ def test_a_read_only_server_is_tried_again(shop: Shop) -> None:
         shop.sink(ORDER)
 
 
+def test_a_lacking_right_names_the_command_that_tells_which(shop: Shop) -> None:
+    guest = f"guest_of_{shop.url.rpartition('/')[2]}"
+    shop.query(f"CREATE ROLE {guest} LOGIN")
+    try:
+        sink, feed = shop.sink(ORDER, url=shop.url.replace("loader", guest)), Given()
+        sink.write(feed.records([order(1)]))
+        with pytest.raises(SinkFailedError, match=r"schema public.+check --connect says which"):
+            sink.commit()
+        sink.close()
+    finally:
+        shop.query(f"DROP ROLE {guest}")
+
+
 def test_commits_are_durable_where_that_is_off(shop: Shop) -> None:
     shop.query(f"ALTER DATABASE {shop.url.rpartition('/')[2]} SET synchronous_commit = off")
     seen: list[str] = []
