@@ -68,7 +68,7 @@ cdef class Buffer:
 
 
 cdef class Scratch:
-    """What a column chunk is laid out and compressed with; it is of use to one writer at a time."""
+    """The memory in which a column chunk is laid out and compressed, for one writer at a time."""
 
     cdef object compress         # with a context of its own; None in a new one
     cdef Buffer page

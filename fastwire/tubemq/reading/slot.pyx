@@ -20,22 +20,26 @@ cdef enum:
 cdef bint slot_reaches(Slot* s, int64_t offset) noexcept nogil:
     """Return whether what was read leads to ``offset``, where the broker's position is now.
 
-    A GET passes over entries of other partitions and does not say how many (spec: tubemq 11.2), so a distance that was
-    not seen before is in doubt once: False. If it is there again after a new registration, it is made of such entries.
+    A GET passes over entries of other partitions and does not say how many (spec: tubemq 11.2), so the distance from
+    ``least`` decides:
+
+    ======================  ====================================================================================
+    below 0                 False
+    messages are owed       True: that none of them is left out is seen by the id of the last one
+    0                       True
+    unexpected              False once, in doubt; True if it is there again after a new registration
+    any other               True
+    ======================  ====================================================================================
+
+    Unexpected is any distance where ``exact``, and one wider than all that were seen, once there are some.
     """
     cdef int64_t passed = offset - s.least
-    if passed < 0 or s.owed:     # that nothing is left out of what is owed is seen by the id of its last message
+    if passed < 0 or s.owed:
         return passed >= 0
-    if passed == 0:
-        s.widest = max(s.widest, 0)
-        return True
-    if not s.exact and (s.widest < 0 or passed <= s.widest):
-        s.widest = max(s.widest, passed, WINDOW)
-        return True
-    if slot_doubts(s):
+    if passed and (s.exact or 0 <= s.widest < passed) and slot_doubts(s):
         s.doubted = passed
         return False
-    s.widest = max(s.widest, passed, WINDOW)
+    s.widest = max(s.widest, passed, WINDOW if passed else 0)
     return True
 
 

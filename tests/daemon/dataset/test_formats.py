@@ -1,4 +1,4 @@
-"""What each durable format is: an older version finds in what this one writes all that it has written itself.
+"""Each durable format: an older version finds in what this one writes all that it has written itself.
 
 ``tests/golden/formats`` has a document of each kind, as this code wrote it on 2026-11-27. A key that is
 renamed, dropped or of another meaning needs another format number, which older versions refuse in a sentence.
