@@ -69,7 +69,7 @@ class SinkFailures:
         if isinstance(exc, Superseded):
             self._metrics.superseded()
             log.warning(
-                "another writer has committed these records; the roll is dropped", pipeline=self._pipeline, why=str(exc)
+                "the roll is dropped, and what has not landed is read again", pipeline=self._pipeline, why=str(exc)
             )
             return 0.0
         self._metrics.sink_failed()

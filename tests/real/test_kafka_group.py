@@ -128,7 +128,7 @@ def test_handed_over_in_order(
         for one in (first, second):
             one.end()
         for one in (first, second, third):
-            assert "another writer has committed these records" not in one.output, one.tail()
+            assert "the roll is dropped" not in one.output, one.tail()
             assert "before they have landed" not in one.output, one.tail()
         count = running.end()
         with member(task, tmp_path, "last", until_end=True) as last:

@@ -264,9 +264,16 @@ def test_brokers_that_are_away_decide_nothing() -> None:
         yield
 
     sink._outlet._make_writer = unsure
-    threading.Timer(0.2, sink.interrupt).start()
+
+    def interrupt() -> None:
+        eventually(lambda: sink.waiting, "a wait")
+        sink.interrupt()
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(SinkFailedError, match="was stopped while it waited"):
         sink.open()
+    interrupting.join()
     assert sink.chosen is None
     sink.close()
 
