@@ -221,6 +221,11 @@ class DatasetWriter:
 
     # --- rolls
 
+    def create(self) -> None:
+        """Create the dataset if it does not exist, as the first staged file or commit does."""
+        with self._guard, self._failing("create the dataset"):
+            self._entered()
+
     def stage(self, directory: str = "") -> StagedFile:
         """Create a file of the roll, to be published into ``directory`` (see :func:`level_directory`)."""
         check_directory(directory, self._options.level_keys)

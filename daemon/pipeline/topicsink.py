@@ -260,7 +260,7 @@ class RememberingTopicSink(TopicSink):
     def create_dataset(self) -> None:
         """See ``LoggedSink.create_dataset``."""
         if not self._memory.exists:
-            self._memory.stage().close()  # it creates the dataset, and no commit names it
+            self._memory.create()
 
     def identify(self, cluster_id: str) -> None:
         """See ``LoggedSink``."""

@@ -281,9 +281,7 @@ class DatasetSink:
         """
         with self._rolling():
             if not self._writer.exists:
-                # Staging a file creates the dataset; no commit names this file, so it is deleted with the roll.
-                nulls = hive_directory(((level, None) for level in self._options.levels), table=self._in_table)
-                self._writer.stage(self._folder(Log("", "", "-", "-"), 0) + nulls).close()
+                self._writer.create()
                 self._adopt()  # another writer may have been first
 
     def identify(self, cluster_id: str) -> None:

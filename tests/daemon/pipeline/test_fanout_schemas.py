@@ -11,7 +11,10 @@ import pytest
 
 from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.pipeline.fanout import landing
+from tests.support.avro import encode
 from tests.support.fanout_scene import FanOutScene, serving, until
+from tests.support.schema_registry import framed
+from tests.support.schema_registry import serving as registry_serving
 
 FIELDS = {"shop.orders": {"id": "long", "country": "string"}, "shop.users": {"id": "long", "name": "string"}}
 VALUES: dict[str, dict[str, Any]] = {"shop.orders": {"id": 1, "country": "at"}, "shop.users": {"id": 2, "name": "Ada"}}
@@ -27,14 +30,19 @@ def scene(tmp_path: Path) -> Iterator[FanOutScene]:
         yield scene
 
 
+def fields_of(topic: str) -> list[dict[str, str]]:
+    return [{"name": name, "type": of} for name, of in FIELDS[topic].items()]
+
+
 def write_schema(scene: FanOutScene, topic: str, kind: str = "record") -> None:
-    fields = [{"name": name, "type": of} for name, of in FIELDS[topic].items()]
-    text = json.dumps({"type": kind, "name": "r", "fields": fields})
+    text = json.dumps({"type": kind, "name": "r", "fields": fields_of(topic)})
     (scene.root.parent / "schemas" / f"{topic}.avsc").write_text(text)
 
 
-def config(scene: FanOutScene, more: str = "", *topics: str, **sink: Any) -> PipelineConfig:
-    decode = f'[pipelines.p.decode]\nformat = "json"\nschema = "{scene.root.parent}/schemas/{{topic}}.avsc"\n{more}\n'
+def config(
+    scene: FanOutScene, more: str = "", *topics: str, form: str = "json", schema: str = "{topic}", **sink: Any
+) -> PipelineConfig:
+    decode = f'[pipelines.p.decode]\nformat = "{form}"\nschema = "{scene.root.parent}/schemas/{schema}.avsc"\n{more}\n'
     return parse_config(decode + scene.text(*topics, sink=sink)).pipelines["p"]
 
 
@@ -50,6 +58,24 @@ async def test_each_topic_has_its_own_columns(scene: FanOutScene) -> None:
         (table,) = rows(scene, topic)
         assert table.column_names == [*value, "_offset"]
         assert table.drop_columns("_offset").to_pylist() == [value] * 3
+
+
+async def test_the_schemas_of_a_registry_give_each_topic_its_own_columns(scene: FanOutScene) -> None:
+    """One schema file has the columns of all topics; those of a topic are added by the schemas of its values."""
+    common = scene.root.parent / "schemas" / "common.avsc"
+    common.write_text(json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}))
+    with registry_serving() as registry:
+        for number, (topic, value) in enumerate(VALUES.items()):
+            schema = {"type": "record", "name": "r", "fields": fields_of(topic)}
+            registry.register(number, schema)
+            scene.create(f"avro.{topic}")
+            scene.broker.produce(f"avro.{topic}", [framed(number, encode(schema, value))] * 3)
+        more = f'registry = {{ url = "{registry.url}" }}'
+        wanted = config(scene, more, *(f"avro.{topic}" for topic in VALUES), form="avro", schema="common")
+        await scene.land(wanted)
+    for topic, value in VALUES.items():
+        landed = pa.concat_tables(rows(scene, f"avro.{topic}"))
+        assert landed.to_pylist() == [value] * 3
 
 
 async def test_a_transform_over_the_columns_of_a_topic(scene: FanOutScene) -> None:
