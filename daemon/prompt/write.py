@@ -1,7 +1,8 @@
 """``write``: the rows of a table or a frame as records of a topic."""
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -23,6 +24,12 @@ __all__ = ["write"]
 AT_ONCE = 1 << 16
 """Rows that are handed on together: so many are named by a refusal at the latest, and Ctrl-C waits for no more."""
 BATCH = 1000
+_PLAIN: Sequence[tuple[Callable[[Any], bool], pa.DataType]] = (
+    (pa.types.is_string_view, pa.large_string()),
+    (pa.types.is_binary_view, pa.large_binary()),
+    (pa.types.is_float16, pa.float32()),
+    (pa.types.is_date64, pa.date32()),
+)
 _VALUE, _KEY, _HEADERS, _PARTITION, _TIME = "value", "key", "headers", "partition", "eventTime"
 
 
@@ -66,6 +73,8 @@ def write(
         _PARTITION: partition,
         _TIME: event_time,
     }
+    if twice := next((name for name, count in Counter(stream.schema.names).items() if count > 1), None):
+        raise ValueError(f'there are several columns "{twice}": give each a name of its own')
     for name in filter(None, chosen.values()):
         if name not in stream.schema.names:
             raise ValueError(f'there is no column "{name}": there are {", ".join(stream.schema.names)}')
@@ -74,6 +83,9 @@ def write(
     try:
         with Progress(progress) as line:
             return thread.call(partial(_written, made, topic, options, records, line))
+    except Exception:  # not after Ctrl-C, when another thread may read it still
+        stream.close()  # a connection of DuckDB is busy until then
+        raise
     finally:
         thread.close()
 
@@ -98,7 +110,10 @@ def _stream_of(data: Any) -> pa.RecordBatchReader:
         data = pa.Table.from_batches([pa.record_batch(data)])
     if not hasattr(data, "__arrow_c_stream__"):
         raise ValueError(f"{type(data).__name__} gives no Arrow data: a table, a frame, or a reader does")
-    return pa.RecordBatchReader.from_stream(data)
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowException as exc:
+        raise ValueError(f"{type(data).__name__} has a column of a type that pyarrow does not read: {exc}") from None
 
 
 def _value_of(schema: pa.Schema, value: str) -> str | None:
@@ -130,22 +145,40 @@ def _records(batch: pa.RecordBatch, chosen: dict[str, str | None]) -> pa.RecordB
 
 def _objects(batch: pa.RecordBatch) -> pa.Array:
     """Return each row as a JSON object; bytes are base64. Raises ValueError for a column that has no JSON form."""
-    columns = {name: _flat(batch.column(name)) for name in batch.schema.names}
-    binary = [name for name, column in columns.items() if _is_bytes(column.type) and not _is_text(column.type)]
+    columns: dict[str, pa.Array] = {}
     pieces: list[bytes] = []
     try:
-        LineFormatter(pa.RecordBatch.from_pydict(columns), base64=binary).write(pieces.append)
-    except TypeError as exc:
-        raise ValueError(str(exc)) from None
+        for name in batch.schema.names:
+            columns[name] = _flat(batch.column(name))
+        LineFormatter(pa.RecordBatch.from_pydict(columns), base64=columns).write(pieces.append)
+    except (TypeError, pa.ArrowException) as exc:
+        types = ", ".join(f"{field.name} is {field.type}" for field in batch.schema)
+        raise ValueError(f"a column has no JSON form, cast it first: {exc} ({types})") from None
     text = pa.array([b"".join(pieces)], pa.large_binary())
     return pc.split_pattern(text, "\n").values.slice(0, batch.num_rows)
 
 
 def _flat(column: pa.Array) -> pa.Array:
-    """Return a column without views."""
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
+    """Return a column in types that have a JSON form, where others have one with the same values."""
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, _flat(column.dictionary))
+    plain = _plain(column.type)
+    return column if plain == column.type else column.cast(plain)
+
+
+def _plain(kind: Any) -> pa.DataType:
+    for is_kind, plain in _PLAIN:
+        if is_kind(kind):
+            return plain
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in map(kind.field, range(kind.num_fields))])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
 
 
 def _is_text(kind: pa.DataType) -> bool:

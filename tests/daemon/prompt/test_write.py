@@ -110,7 +110,34 @@ def test_what_was_read_is_written(kafka: KafkaDevBroker) -> None:
     assert sorted(read(kafka)["value"].to_pylist()) == sorted(VALUES * 2)
 
 
+FORMS: dict[str, tuple[pa.Array, object]] = {
+    "bytes of a fixed size": (pa.array([b"ab"], pa.binary(2)), "YWI="),
+    "bytes in a list": (pa.array([[b"ab"]]), ["YWI="]),
+    "views in a struct": (pa.array([{"s": "é"}], pa.struct([("s", pa.string_view())])), {"s": "é"}),
+    "names by number": (pa.DictionaryArray.from_arrays([0], pa.array(["é"], pa.string_view())), "é"),
+    "a list of a fixed size": (pa.array([[1, 2]], pa.list_(pa.int32(), 2)), [1, 2]),
+    "a half": (pa.array([1.5], pa.float16()), 1.5),
+    "a date": (pa.array([0], pa.date64()), "1970-01-01"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_columns_in_objects(kafka: KafkaDevBroker, form: str) -> None:
+    column, found = FORMS[form]
+    fw.write(kafka.url, "copies", pa.table({"x": column}))
+    [value] = read(kafka)["value"].to_pylist()
+    assert orjson.loads(value) == {"x": found}
+
+
+def test_an_engine_is_free_after_a_failure(kafka: KafkaDevBroker) -> None:
+    with duckdb.connect() as engine:
+        with pytest.raises(ValueError, match="has no JSON form, cast it first"):
+            fw.write(kafka.url, "copies", engine.sql("SELECT INTERVAL 1 DAY AS x"))
+        assert fw.write(kafka.url, "copies", engine.sql("SELECT 1 AS x")).records == 1
+
+
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "one name twice": (pa.Table.from_arrays([pa.array([1])] * 2, names=["a", "a"]), {}, 'several columns "a"'),
     "no data": (5, {}, "int gives no Arrow data"),
     "a column": ({"value": [b"x"]}, {"key": "id"}, 'there is no column "id": there are value'),
     "a value": ({"id": [1]}, {"value": "id"}, 'the column "id" is int64, and must be text or bytes'),
