@@ -25,8 +25,9 @@ def landed_columns(path: Path) -> list[str]:
     except FileNotFoundError:
         if found := datasets_in(str(path)):
             raise DatasetMismatchError(
-                f"{path} holds {len(found)} datasets, such as {found[0]}, one for each topic: a job reads one of "
-                f'them. A query reads all: spark.read.parquet("{path}/*")'
+                f"{path} holds {len(found)} datasets, one for each topic, and a job reads one of them: give it "
+                f'source = {{ dataset = "{found[0]}" }}, and each further one a job of its own. '
+                f'A query reads all: spark.read.parquet("{path}/*")'
             ) from None
         raise DatasetError(f"there is no dataset at {path}: has the daemon landed anything yet?") from None
     description = read_description(data, str(path))

@@ -36,7 +36,8 @@ def test_a_folder_of_datasets_is_not_one(tmp_path: Path) -> None:
         writer.commit([rolls.stage(writer, [0])], [rolls.span(-1, 0)])
         writer.close()
     with pytest.raises(
-        DatasetMismatchError, match=r'holds 2 datasets, such as .*/a, .*spark\.read\.parquet\(".*/\*"\)'
+        DatasetMismatchError,
+        match=r'holds 2 datasets, .* give it source = \{ dataset = ".*/a" \}.*spark\.read\.parquet\(".*/\*"\)',
     ):
         landed_columns(tmp_path)
     assert landed_columns(tmp_path / "b") == list(COLUMNS)
