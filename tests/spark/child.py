@@ -5,6 +5,7 @@ SCRIPT is JSON: ``{"at": step, "nth": 2, "in": "table"}`` kills the whole proces
 each other. Steps are those of a writer of a dataset (``in`` names its folder), and
 
 * ``batch-begun``: Spark has logged the offsets of a batch and asks for its output;
+* ``keys-read``, ``keys-kept``: of a batch, where duplicates are dropped;
 * ``files-written``: the tasks are done, nothing is committed;
 * ``batch-landed``: the output is committed, and Spark does not know it yet.
 """
@@ -19,6 +20,7 @@ from typing import Any
 from fastwire_daemon.cli.app import main
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.spark.job import output
+from fastwire_daemon.spark.job.keys import Keys
 from fastwire_daemon.spark.job.run import RunningJob
 
 
@@ -46,6 +48,17 @@ def install(script: dict[str, Any]) -> None:
         written(self, *arguments)
         reached("files-written")
 
+    search, keep = Keys.search, Keys.keep
+
+    def spied_search(self: Keys, *arguments: Any) -> Any:
+        found = search(self, *arguments)
+        reached("keys-read")
+        return found
+
+    def spied_keep(self: Keys, *arguments: Any) -> None:
+        keep(self, *arguments)
+        reached("keys-kept")
+
     def spied_writer(self: DatasetWriter, path: Any, *arguments: Any) -> None:
         writer(self, path, *arguments)
         if os.path.basename(path) == script.get("in", "table"):
@@ -53,6 +66,7 @@ def install(script: dict[str, Any]) -> None:
 
     RunningJob._on_batch = spied_batch  # type: ignore[method-assign, assignment]
     output._Written.__init__ = spied_written  # type: ignore[method-assign, assignment]
+    Keys.search, Keys.keep = spied_search, spied_keep  # type: ignore[method-assign, assignment]
     DatasetWriter.__init__ = spied_writer  # type: ignore[method-assign, assignment]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +10,13 @@ from typing import Any
 from ...runtime.errors import ConfigurationRefused
 
 __all__ = [
+    "check_keys",
     "drop_cut_logs",
-    "drop_unplanned_state",
+    "drop_unbegun",
     "files_between",
     "keep",
     "keep_split",
+    "keys_path",
     "landed_path",
     "newest_batch",
     "read_end",
@@ -26,7 +27,7 @@ __all__ = [
 
 _OFFSETS, _COMMITS, _FILES = "offsets", "commits", "sources/0"
 _NO_OFFSET = "-"  # of a source without one
-_STATE = re.compile(r"\.?([0-9]+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
+_STATE = "state"  # of operators of Spark's, which jobs have no more
 
 
 def newest_batch(checkpoint: Path, *, done: bool = False) -> int | None:
@@ -121,32 +122,37 @@ def _forget_rounds(checkpoint: Path, number: int) -> None:
                 (checkpoint / log / name).unlink(missing_ok=True)
 
 
-def drop_unplanned_state(checkpoint: Path) -> None:
-    """Delete states of batches that the checkpoint does not have: those of a lost future, or of a batch 0 never begun.
-
-    Spark refuses to begin where it finds any, or an unfinished file of its logs, and would load states of batches that
-    are planned otherwise now.
-    """
-    folder = checkpoint / "state"
-    files = [path for path in folder.glob("*/*/**/*") if path.is_file()]
-    newest = newest_batch(checkpoint)  # after the files: a state is written behind the offsets of its batch
-    if newest is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        for log in (_OFFSETS, _COMMITS):
-            left = list((checkpoint / log).glob("*"))
-            if all(path.name.startswith(".") for path in left):
-                for path in left:
-                    path.unlink(missing_ok=True)
+def drop_unbegun(checkpoint: Path) -> None:
+    """Delete what a driver has left that was killed before it had planned batch 0: Spark refuses to begin there."""
+    if newest_batch(checkpoint) is not None:
         return
-    for path in files:
-        # Batch n makes version n + 1.
-        if (found := _STATE.fullmatch(path.name)) and int(found[1]) > newest + 1:
-            path.unlink(missing_ok=True)
+    shutil.rmtree(checkpoint / _STATE, ignore_errors=True)
+    for log in (_OFFSETS, _COMMITS):
+        left = list((checkpoint / log).glob("*"))
+        if all(path.name.startswith(".") for path in left):
+            for path in left:
+                path.unlink(missing_ok=True)
+
+
+def check_keys(checkpoint: Path) -> None:
+    """Refuse the checkpoint of a job whose duplicates an earlier version has left to Spark, in a state of Spark's."""
+    state = checkpoint / _STATE
+    if state.exists() and not keys_path(checkpoint).exists():
+        raise ConfigurationRefused(
+            f"{state} has the keys of records by which an earlier version dropped duplicates, and this version keeps "
+            f"its own: delete {state}, and the job goes on without the keys of earlier records, so that a second copy "
+            "of one of them lands; or use a new checkpoint and a new path for the table"
+        )
 
 
 def landed_path(checkpoint: Path) -> Path:
     """Return the path of the positions that the tables had at the last start; Spark ignores unknown files."""
     return checkpoint / "fastwire" / "landed.json"
+
+
+def keys_path(checkpoint: Path) -> Path:
+    """Return the folder of the keys by which a job drops duplicates; Spark ignores unknown files."""
+    return checkpoint / "fastwire" / "keys"
 
 
 def split_path(checkpoint: Path) -> Path:
@@ -177,7 +183,7 @@ def keep(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    for folder in (path.parent, path.parent.parent):
+    for folder in path.parents[:3]:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

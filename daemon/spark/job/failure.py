@@ -2,9 +2,10 @@
 
 import re
 
-__all__ = ["cause", "details", "is_passing"]
+__all__ = ["OTHER_ROWS", "cause", "details", "is_passing"]
 
 _MOST = 2000
+OTHER_ROWS = "other rows than when its keys were read"
 # Spark gives its Python processes ten seconds to start, and a busy machine may not.
 _PASSING = (
     "Python worker failed to connect back",
@@ -12,6 +13,7 @@ _PASSING = (
     "CANNOT_OPEN_SOCKET",
     # Spark's own regular expressions, in the frames of a Java that had no time to compile them: a warm one does it.
     "java.lang.StackOverflowError",
+    OTHER_ROWS,
 )
 # What follows the reason in the texts of Spark's exceptions.
 _BEHIND = re.compile(r"\n(?:\s+at |\s*===|\s*Driver stacktrace|\s*JVM stacktrace).*", re.DOTALL)

@@ -9,18 +9,23 @@ import pyarrow.parquet as pq
 from ..source.rows import arrow_schema
 from .split import Pieces
 
-__all__ = ["PATH", "LandedFiles", "RestOfFiles"]
+__all__ = ["ORDINALS", "PATH", "LandedFiles", "RestOfFiles"]
 
 PATH = "path"
+ORDINALS = ("__file", "__row")  # the number of a landed file in its dataset, and that of a row in it
 _ROWS = 16_384  # of a batch
 
 
 @dataclass(frozen=True, slots=True)
 class LandedFiles:
-    """Reads files with ``columns`` of records, and splits their rows by ``split``. Pickled and sent to executors."""
+    """Reads files with ``columns`` of records, and splits their rows by ``split``. Pickled and sent to executors.
+
+    With ``numbered`` the rows that it splits have ``ORDINALS``, too; bad rows are without.
+    """
 
     split: Callable[[], Pieces]
     columns: tuple[str, ...]
+    numbered: bool = False
 
     def open(self) -> Pieces:
         """Return the function that takes batches of ``PATH``, and splits the rows of the files."""
@@ -29,8 +34,14 @@ class LandedFiles:
 
         def read(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
             for path in batch.column(PATH).to_pylist():
+                first = 0
                 for rows in _rows(path, schema):
-                    yield from pieces(rows)
+                    if not self.numbered:
+                        yield from pieces(rows)
+                        continue
+                    for good, bad in pieces(_numbered(rows, path, first)):
+                        yield good, bad.drop_columns([*ORDINALS])
+                    first += rows.num_rows
 
         return read
 
@@ -55,6 +66,13 @@ class RestOfFiles:
                         yield good, bad.slice(0, 0) if name in self.marked else bad
 
         return read
+
+
+def _numbered(rows: pa.RecordBatch, path: str, first: int) -> pa.RecordBatch:
+    entry, index = path.rpartition("/")[2].partition(".")[0].split("-")
+    file = pa.repeat(pa.scalar(int(entry) << 20 | int(index), pa.int64()), rows.num_rows)
+    ordinals = pa.array(range(first, first + rows.num_rows), pa.int64())
+    return pa.RecordBatch.from_arrays([*rows.columns, file, ordinals], [*rows.schema.names, *ORDINALS])
 
 
 def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

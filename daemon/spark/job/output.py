@@ -27,10 +27,12 @@ from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, SinkFailedError, Superseded
 from ..source.offsets import read_offsets
 from .checkpoint import keep, keep_split, landed_path, newest_batch, read_end, read_split, split_path
+from .failure import OTHER_ROWS
 from .files import RestOfFiles
+from .keys import Keys
 from .plan import Plan
 from .planned import Planned, PlannedBatches, landed_ranges
-from .split import Pieces, marked_pieces
+from .split import Pieces
 from .standing import Standing, extended, standing_of
 from .task import REPORT_DDL, Access, FileLayout, write_rows
 
@@ -39,7 +41,7 @@ __all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:
-    """The numbers of rows that a batch has written, and the time of its newest record.
+    """The numbers of rows that a batch has written and dropped, and the time of its newest record.
 
     ``replayed``: the batch had landed before, and nothing was counted.
     """
@@ -50,6 +52,8 @@ class BatchCounts:
     nbytes: int = 0
     newest_us: int | None = None
     replayed: bool = False
+    duplicates: int = 0
+    late: int = 0
 
 
 class Output(Protocol):
@@ -59,7 +63,7 @@ class Output(Protocol):
         """Inspect the tables before the query starts. Raises ConfigurationRefused for settings that do not fit them."""
 
     def write(self, frame: Any, batch: int) -> BatchCounts:
-        """Write the rows of ``frame`` unless the batch has landed. ``__bad`` is null in good rows."""
+        """Write the rows of ``frame`` unless the batch has landed."""
 
     def check_source(self) -> None:
         """Look whether the source is the one of the table: see ``PlannedBatches.check``. From any thread."""
@@ -189,16 +193,16 @@ class DatasetOutput:
         output: SparkOutput,
         table: DatasetOptions,
         dead_letters: DatasetOptions,
-        stateful: bool,
         settings: str,
-        pieces: Callable[[], Pieces] = marked_pieces,
+        pieces: Callable[[], Pieces],
         time: str | None = None,
         batches: PlannedBatches | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._table = _Table(output.path, table, bucket_of(output))
         self._bad = _DeadLetterTable(output.dead_letters, dead_letters)
         self._compression = output.compression
-        self._stateful = stateful
+        self._keys = keys
         self._settings = settings
         self._pieces = pieces
         self._time = time
@@ -256,9 +260,9 @@ class DatasetOutput:
 
     def _replayed(self, frame: Any, batch: int, end: int) -> BatchCounts:
         """Count a batch that has landed before."""
-        if self._stateful:
-            # Spark's state of this batch comes into being only when the batch runs.
-            frame.write.format("noop").mode("append").save()
+        if self._keys is not None:
+            self._keys.search(frame, batch)
+            self._keys.keep(batch)
         if batch == end:
             self._table.commit(batch, batch, ())  # of a checkpoint whose numbers differ: they go on
         return BatchCounts(replayed=True)
@@ -272,14 +276,26 @@ class DatasetOutput:
         if table.landed or (bad.landed and not before):
             pieces = RestOfFiles(pieces, table.landed, bad.landed).open
         place = self._table.place(self._compression, self._time)
+        found = None
+        if self._keys is not None:
+            found = self._keys.search(frame, batch)
+            pieces = found.pieces
         written = _Written(frame, write_rows(place, self._bad.place(self._compression), pieces))
+        if found is not None and (written.good_rows, written.bad_rows) != (found.good, found.bad):
+            raise SinkFailedError(
+                f"batch {batch} has {OTHER_ROWS}: {written.good_rows} that stay and {written.bad_rows} that do not "
+                f"decode, instead of {found.good} and {found.bad}. Were some compacted or deleted in between?"
+            )
         if written.bad:
             keep_split(self._checkpoint, self._settings)
         if written.bad and not before:
             self._bad.land(batch, written.bad, self._bad_spans(planned, bad))
         news = planned.news(self._table.coverage, table.landed)
+        if self._keys is not None:
+            self._keys.keep(batch)
         self._table.commit(batch, batch, written.good, news, written.bad_rows)
-        return written.counts()
+        counts = written.counts()
+        return counts if found is None else replace(counts, duplicates=found.duplicates, late=found.late)
 
     def _bad_spans(self, planned: Planned, bad: Standing) -> Sequence[Span]:
         if planned.files:
@@ -299,7 +315,7 @@ class DatasetOutput:
     def _check_standing(self, batch: int, table: Standing, bad: Standing) -> None:
         """Refuse a ``batch`` that fits neither behind the table nor into it."""
         why = table.why or bad.why
-        if not why and self._stateful and (table.landed or bad.landed):
+        if not why and self._keys is not None and (table.landed or bad.landed):
             why = f"the table has {len(table.landed | bad.landed)} of its files and lacks others"
         if why:
             raise ConfigurationRefused(
@@ -320,13 +336,14 @@ class DatasetOutput:
             )
 
 
-def make_output(output: SparkOutput, plan: Plan, batches: PlannedBatches | None = None) -> Output:
+def make_output(output: SparkOutput, plan: Plan, batches: PlannedBatches | None = None, watermark: float = 0) -> Output:
     """Return the output for the rows of ``plan``. Without ``batches`` a batch is known by its number alone."""
     types = {field.name: field.dataType.simpleString() for field in plan.table}
     time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
-    return DatasetOutput(
-        output, plan.dataset, plan.dead_letters, plan.stateful, plan.settings, plan.pieces, time, batches
-    )
+    keys = None
+    if plan.keyed is not None:
+        keys = Keys(output.checkpoint, replace(plan.keyed, split=plan.pieces), watermark)
+    return DatasetOutput(output, plan.dataset, plan.dead_letters, plan.settings, plan.pieces, time, batches, keys)
 
 
 def query_id(frame: Any) -> str:
@@ -347,12 +364,16 @@ class _Written:
                 self.newest_us = newest if self.newest_us is None else max(newest, self.newest_us)
 
     @property
+    def good_rows(self) -> int:
+        return sum(file.rows for file in self.good)
+
+    @property
     def bad_rows(self) -> int:
         return sum(file.rows for file in self.bad)
 
     def counts(self) -> BatchCounts:
         return BatchCounts(
-            rows_out=sum(file.rows for file in self.good),
+            rows_out=self.good_rows,
             dead_letters=self.bad_rows,
             files=len(self.good),
             nbytes=sum(file.nbytes for file in self.good),

@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ...config import ConfigError, Problem, SparkConfig, SparkDedupe, SparkOutput
+from ...config import ConfigError, Problem, SparkConfig, SparkDataset, SparkOutput
 from ...config.text import nearest
 from ...dataset.description import DatasetOptions, Description
 from ...dataset.origin import look_at
@@ -13,32 +13,32 @@ from ...dataset.place import bucket_of
 from ...runtime.errors import DatasetMismatchError
 from ..source.rows import PLACE
 from .decode import make_decoder
+from .files import ORDINALS
+from .keyed import KeyedRows
 from .schema import Decoder
-from .split import BAD, REASON, Column, Pieces, RowSplit, marked_pieces
+from .split import REASON, Column, Pieces, RowSplit
 from .table import columns_of, table_options
 
 __all__ = ["Plan", "plan_job", "split_of"]
 
-_TIME, _SELF = "__time", "__self"
 _MADE: Sequence[Literal["date", "hour"]] = ("date", "hour")
 
 
 class Plan(NamedTuple):
     """``frame`` has the rows of a batch, which ``pieces`` splits; ``table`` has the columns of the table as fields.
 
-    ``dataset`` are the options of its dataset. ``marked`` has the rows with the columns of the table and ``__bad``.
-    ``bad`` names the columns of dead letters, and ``dead_letters`` are the options of their dataset. ``settings`` is
-    JSON with all settings that decide which rows are bad, including the content of the schema.
+    ``dataset`` are the options of its dataset. ``bad`` names the columns of dead letters, and ``dead_letters`` are the
+    options of their dataset. Where duplicates are dropped, pieces have the columns that ``keyed`` needs besides those
+    of the table. ``settings`` is JSON with all settings that decide which rows are bad, with the content of the schema.
     """
 
     frame: Any
     pieces: Callable[[], Pieces]
-    marked: Any
     table: Sequence[Any]
     dataset: DatasetOptions
     bad: tuple[str, ...]
     dead_letters: DatasetOptions
-    stateful: bool
+    keyed: KeyedRows | None
     settings: str
 
 
@@ -72,47 +72,33 @@ def _fits(held: Description, plan: Plan) -> bool:
 
 
 def _planned(rows: Any, name: str, job: SparkConfig, *, by_number: bool = False) -> Plan:
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import StringType, StructField
 
-    key = f"spark.{name}"
+    where = f"spark.{name}"
     source = {field.name: field for field in rows.schema.fields}
     needed = {"value"} if job.decode.format != "none" else set[str]()
     if job.dedupe is not None or set(job.output.partition_by) & set(_MADE):
         needed.add("timestamp")
     if absent := needed - source.keys():
         message = f"its files have no column {', '.join(sorted(absent))}, which this job needs"
-        raise ConfigError([Problem("", f"{key}.source.dataset", message)])
-    decoder = make_decoder(job.decode, f"{key}.decode", by_number=by_number)
+        raise ConfigError([Problem("", f"{where}.source.dataset", message)])
+    decoder = make_decoder(job.decode, f"{where}.decode", by_number=by_number)
     columns = _columns(decoder, list(source), job)
     table = [_field(each, decoder, source) for each in columns]
-    _check_names(key, job, [each.name for each in columns])
+    _check_names(where, job, [each.name for each in columns])
     dataset = table_options(name, job.output, table)
     bad = (*source, REASON)
-    folders = job.output.partition_by, bool(job.output.table_format)
-    spoilt = StructField(BAD, StructType([*source.values(), StructField(REASON, StringType())]))
-    dead_letters = columns_of(name, spoilt.dataType.fields, typed=False)
-    plan = Plan(rows, marked_pieces, rows, table, dataset, bad, dead_letters, False, split_of(job))
-    if job.dedupe is None:
-        split = RowSplit(decoder, columns, (), *folders)
-        return plan._replace(pieces=split.open, marked=rows.mapInArrow(split.mark, StructType([*table, spoilt])))
-    timed = Column(_TIME, "input", "timestamp")
-    split = RowSplit(decoder, [*columns, timed], job.dedupe.key, *folders)
-    schema = StructType([*table, StructField(_TIME, source["timestamp"].dataType), spoilt])
-    marked = _deduplicated(rows.mapInArrow(split.mark, schema), job.dedupe, list(source))
-    return plan._replace(frame=marked, marked=marked, stateful=marked.isStreaming)
-
-
-def _deduplicated(frame: Any, dedupe: SparkDedupe, source: Sequence[str]) -> Any:
-    """Drop duplicates of a stream. Bad rows pass: each has a key of its own and no time, so none is late."""
-    if not frame.isStreaming:
-        return frame.drop(_TIME)
-    from pyspark.sql import functions as fn
-
-    bad = fn.col(BAD)
-    place = fn.concat_ws("/", *(bad[each].cast("string") for each in PLACE if each in source))
-    frame = frame.withColumn(_SELF, fn.when(bad.isNotNull(), place))
-    frame = frame.withWatermark(_TIME, f"{round(dedupe.watermark * 1000)} milliseconds")
-    return frame.dropDuplicatesWithinWatermark([*dedupe.key, _SELF]).drop(_TIME, _SELF)
+    dead_letters = columns_of(name, [*source.values(), StructField(REASON, StringType())], typed=False)
+    keyed = None
+    if job.dedupe is not None and rows.isStreaming:
+        # What no two rows share, and the time, which is the last of them in either case.
+        place = (*ORDINALS, "timestamp") if isinstance(job.source, SparkDataset) else PLACE
+        hidden = [Column(f"<{each}>", "input", each) for each in place if each in source or each in ORDINALS]
+        columns += hidden
+        keyed = KeyedRows(job.dedupe.key, tuple(each.name for each in hidden), hidden[-1].name)
+    key = () if job.dedupe is None else job.dedupe.key
+    split = RowSplit(decoder, columns, key, job.output.partition_by, bool(job.output.table_format))
+    return Plan(rows, split.open, table, dataset, bad, dead_letters, keyed, split_of(job))
 
 
 def _columns(decoder: Decoder | None, source: Sequence[str], job: SparkConfig) -> list[Column]:

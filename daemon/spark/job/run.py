@@ -14,7 +14,7 @@ from ...config import Config, ConfigError, Problem, SparkBrokers, SparkConfig
 from ...runtime.errors import ConfigurationRefused, DatasetError
 from ...runtime.logs import get_logger
 from ..source.offsets import behind
-from .checkpoint import drop_cut_logs, drop_unplanned_state, read_origin
+from .checkpoint import check_keys, drop_cut_logs, drop_unbegun, read_origin
 from .failure import cause, details, is_passing
 from .output import BatchCounts, make_output
 from .plan import plan_job
@@ -25,19 +25,12 @@ __all__ = ["RunningJob", "chosen_jobs", "open_session", "run_jobs"]
 _log = get_logger("spark")
 _POLL_S = 0.5
 _MOST_TRIES = 3
-_PARTITIONS = "spark.sql.shuffle.partitions"
 # The environment variables and settings of a process that uses Spark Connect.
 _CONNECT = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"})
 _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # It halves the cost of a Python task; versions without it ignore it.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    # Without the number of keys, which costs a search for each row, and with what has changed as the file of a batch.
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Spark's regular expressions and plans are recursive, and the frames of a Java that is not warm are large.
     "spark.driver.extraJavaOptions": "-Xss4m",
 }
@@ -101,11 +94,7 @@ def _new_session(settings: Mapping[str, str], master: str | None) -> Any:
             builder = builder.config(key, value)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    if _PARTITIONS not in settings and not given.contains(_PARTITIONS):
-        # Spark's default of 200 means as many tasks, states and files in each batch. A checkpoint keeps its number.
-        session.conf.set(_PARTITIONS, str(max(2, session.sparkContext.defaultParallelism)))
-    return session
+    return builder.getOrCreate()
 
 
 def chosen_jobs(config: Config, names: Sequence[str]) -> dict[str, SparkConfig]:
@@ -128,8 +117,9 @@ class RunningJob:
         self.name = name
         self.finished = 0
         self._job = job
-        self._plan = plan
-        self._output = make_output(job.output, plan, batches_of(job))
+        self._frame = plan.frame
+        watermark = 0 if job.dedupe is None else job.dedupe.watermark
+        self._output = make_output(job.output, plan, batches_of(job), watermark)
         self._counts: dict[int, BatchCounts] = {}
         self._told = -1
         self._failure: Exception | None = None
@@ -149,10 +139,12 @@ class RunningJob:
                 f"the checkpoint at {checkpoint} belongs to a job that reads {origin or 'a dataset'}, and this one "
                 f"reads {system or 'a dataset'}: it needs a checkpoint and a table of its own"
             )
-        drop_unplanned_state(checkpoint)
+        drop_unbegun(checkpoint)
+        if self._job.dedupe is not None:
+            check_keys(checkpoint)
         self._output.open()
         trigger = {"availableNow": True} if self._job.trigger is None else self._every(self._job.trigger)
-        writer = self._plan.frame.writeStream.queryName(self.name).foreachBatch(self._on_batch)
+        writer = self._frame.writeStream.queryName(self.name).foreachBatch(self._on_batch)
         self._query = writer.option("checkpointLocation", str(self._job.output.checkpoint)).trigger(**trigger).start()
         _log.info("query started", job=self.name, query=str(self._query.id))
 
@@ -220,9 +212,7 @@ class RunningJob:
             if batch <= self._told or batch not in self._counts:
                 continue
             self._told = batch
-            _log.info(
-                "batch", job=self.name, **figures(progress, self._counts.pop(batch), self._plan.stateful, time.time())
-            )
+            _log.info("batch", job=self.name, **figures(progress, self._counts.pop(batch), time.time()))
 
     def stop(self) -> None:
         """Stop the query, if it runs, and release the tables."""
@@ -239,14 +229,13 @@ class RunningJob:
         return exc
 
 
-def figures(progress: Any, counts: BatchCounts, stateful: bool, now: float) -> dict[str, Any]:
+def figures(progress: Any, counts: BatchCounts, now: float) -> dict[str, Any]:
     """Return the figures of a batch: rows in, out, duplicate and late, and dead letters.
 
     ``lag_seconds`` is the age of its newest record, ``behind`` the number of partitions with records after it, and
     ``records_behind`` that of those records, where a system numbers them.
     """
-    # Spark counts files where tasks read them. Only what has a state drops rows between input and output.
-    rows_in = progress["numInputRows"] if stateful else counts.rows_out + counts.dead_letters
+    rows_in = counts.rows_out + counts.dead_letters + counts.late + counts.duplicates
     fields: dict[str, Any] = {"batch": progress["batchId"], "rows_in": rows_in}
     fields |= {
         "rows_out": counts.rows_out,
@@ -254,9 +243,7 @@ def figures(progress: Any, counts: BatchCounts, stateful: bool, now: float) -> d
         "files": counts.files,
         "bytes": counts.nbytes,
     }
-    operators = progress["stateOperators"]
-    fields["late"] = sum(each["numRowsDroppedByWatermark"] for each in operators)
-    fields["duplicates"] = sum(dict(each["customMetrics"]).get("numDroppedDuplicateRows", 0) for each in operators)
+    fields |= {"late": counts.late, "duplicates": counts.duplicates}
     for source in progress["sources"]:
         if (lag := behind(source["endOffset"], source["latestOffset"])) is not None:
             fields["behind"] = lag.partitions

@@ -32,10 +32,10 @@ def batches_of(job: SparkConfig) -> PlannedBatches:
 
 
 def by_files(session: Any, plan: Plan, source: SparkSource) -> Plan:
-    """Return ``plan`` with tasks that read landed files themselves, where its rows reach them without a state."""
-    if plan.stateful or not isinstance(source, SparkDataset):
+    """Return ``plan`` with tasks that read landed files themselves."""
+    if not isinstance(source, SparkDataset):
         return plan
-    files = LandedFiles(plan.pieces, tuple(plan.bad[:-1]))
+    files = LandedFiles(plan.pieces, tuple(plan.bad[:-1]), plan.keyed is not None)
     return plan._replace(frame=stream_files(session, source.dataset, source.max_files), pieces=files.open)
 
 

@@ -1,5 +1,6 @@
 """Splits rows into those of a job's table and its dead letters, on the executors."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -13,10 +14,10 @@ from ...dataset.level import FIRST_US, LAST_US
 from ...dataset.levelvalues import unnameable
 from .schema import Decoded, Decoder
 
-__all__ = ["BAD", "REASON", "Column", "Pieces", "RowSplit", "marked_pieces"]
+__all__ = ["REASON", "REASONS_DDL", "Column", "Pieces", "RowSplit", "count_reasons"]
 
-BAD = "__bad"  # a struct of the input row and the reason; null for a good row
 REASON = "reason"
+REASONS_DDL = "reason string, `rows` bigint"
 
 Pieces = Callable[[pa.RecordBatch], Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]]
 """Yields good rows with the columns of the table, and bad rows with those of the input and the reason."""
@@ -76,38 +77,10 @@ class RowSplit:
             bad |= {kept[row]: reason for row, reason in wrong.items()}
         return good, _bad_rows(batch, bad)
 
-    def mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield good and bad rows of a task in batches with the same columns, for ``mapInArrow``.
-
-        They have the columns of the table, which are null in bad rows, and ``BAD``, which is null in good ones.
-        """
-        pieces = self.open()
-        for batch in batches:
-            for good, bad in pieces(batch):
-                names = [*good.schema.names, BAD]
-                if good.num_rows:
-                    none = pa.nulls(good.num_rows, pa.struct(list(bad.schema)))
-                    yield pa.RecordBatch.from_arrays([*good.columns, none], names)
-                if bad.num_rows:
-                    nulls = (pa.nulls(bad.num_rows, field.type) for field in good.schema)
-                    yield pa.RecordBatch.from_arrays([*nulls, bad.to_struct_array()], names)
-
 
 def _kept(values: pa.Array) -> Iterator[Decoded]:
     """Decode nothing."""
     yield Decoded(pa.RecordBatch.from_arrays([], []), 0, len(values), ())
-
-
-def marked_pieces() -> Pieces:
-    """Return the function that splits marked batches (``RowSplit.mark``)."""
-    return _by_mark
-
-
-def _by_mark(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    spoilt = batch.column(BAD)
-    is_bad = spoilt.is_valid()
-    bad = spoilt.filter(is_bad)
-    yield batch.filter(pc.invert(is_bad)).drop_columns([BAD]), pa.RecordBatch.from_struct_array(bad)
 
 
 def _column(column: Column, records: pa.RecordBatch, own: pa.RecordBatch) -> pa.Array:
@@ -126,3 +99,20 @@ def _column(column: Column, records: pa.RecordBatch, own: pa.RecordBatch) -> pa.
 def _bad_rows(batch: pa.RecordBatch, bad: dict[int, str]) -> pa.RecordBatch:
     rows = batch.take(pa.array(sorted(bad), pa.int64()))
     return rows.append_column(REASON, pa.array([bad[row] for row in sorted(bad)], pa.string()))
+
+
+def count_reasons(split: Callable[[], Pieces]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function for ``mapInArrow`` that counts the rows of a task by reason, null for good ones."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counts = Counter[str | None]()
+        pieces = split()
+        for batch in batches:
+            for good, bad in pieces(batch):
+                counts[None] += good.num_rows
+                counts.update(bad.column(REASON).to_pylist())
+        yield pa.record_batch(
+            [pa.array([*counts], pa.string()), pa.array([*counts.values()], pa.int64())], [REASON, "rows"]
+        )
+
+    return run

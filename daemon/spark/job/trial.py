@@ -1,5 +1,6 @@
 """A trial run of a job: processes some rows and writes nothing."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from ...config import SparkConfig
 from .plan import plan_job
 from .source import read_rows
-from .split import BAD, REASON
+from .split import REASONS_DDL, count_reasons
 
 __all__ = ["Trial", "try_job"]
 
@@ -29,14 +30,13 @@ def try_job(session: Any, name: str, job: SparkConfig, rows: int) -> Trial:
 
     Raises ConfigError and DatasetError as the job itself would.
     """
-    from pyspark.sql import functions as fn
-
     plan = plan_job(read_rows(session, name, job.source).limit(rows), name, job)
-    reason = fn.col(BAD)[REASON].alias(REASON)
-    counted = plan.marked.groupBy(reason).count().orderBy(fn.desc("count")).collect()
-    bad = [(row[REASON], row["count"]) for row in counted if row[REASON] is not None]
+    counted = Counter[str | None]()
+    for reason, count in plan.frame.mapInArrow(count_reasons(plan.pieces), REASONS_DDL).collect():
+        counted[reason] += count
+    bad = [(reason, count) for reason, count in counted.most_common() if reason is not None]
     return Trial(
-        rows=sum(row["count"] for row in counted),
+        rows=counted.total(),
         dead_letters=sum(count for _, count in bad),
         reasons=bad[:_MOST_REASONS],
         columns=[(field.name, field.dataType.simpleString()) for field in plan.table],

@@ -13,7 +13,6 @@ from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.staging import ForeignFile
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import SinkFailedError, Superseded
-from fastwire_daemon.spark.job.split import BAD, marked_pieces
 from fastwire_daemon.spark.job.task import FileLayout, write_rows
 from tests.support import rolls
 
@@ -69,13 +68,11 @@ def test_what_tasks_of_spark_write_has_checksums(tmp_path: Path) -> None:
             "date": ["2026-01-02", "2026-01-03"] * 5,
             "topic": ["orders"] * 10,  # columns of the records, not places of the batches
             "partition": [0] * 10,
-            BAD: pa.array(
-                [None] * 9 + [{"value": 9, "why": "odd"}], pa.struct([("value", pa.int64()), ("why", pa.string())])
-            ),
         }
     )
+    pieces = batch.slice(0, 9), pa.record_batch({"value": [9], "why": ["odd"]})
     layouts = FileLayout(writer.invite(), ("date",), "zstd"), FileLayout(bad.invite(), (), "zstd")
-    run = write_rows(*layouts, marked_pieces)
+    run = write_rows(*layouts, lambda: lambda _batch: iter([pieces]))
     (report,) = run(iter([batch]))
     for table, is_bad in ((writer, False), (bad, True)):
         files = [ForeignFile(*list(row.values())[1:-1]) for row in report.to_pylist() if row["bad"] is is_bad]

@@ -9,7 +9,7 @@ import pytest
 
 from fastwire.position import Log, Position, Span
 from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetError
-from fastwire_daemon.spark.job.checkpoint import drop_cut_logs, drop_unplanned_state
+from fastwire_daemon.spark.job.checkpoint import check_keys, drop_cut_logs, drop_unbegun, keys_path
 from fastwire_daemon.spark.job.planned import BrokerBatches, DatasetBatches
 from tests.spark.landed import Landed
 
@@ -74,30 +74,22 @@ def test_a_batch_of_a_dataset_is_its_files(tmp_path: Path) -> None:
         batches.of(3)
 
 
-@pytest.mark.parametrize(
-    ("newest", "kept"),
-    [
-        (None, set()),
-        (0, {"1.delta", "_metadata"}),
-        (1, {"1.delta", "2.delta", "2.zip", "2.snapshot", "_metadata"}),
-    ],
-)
-def test_states_of_batches_that_are_not_planned_go(tmp_path: Path, newest: int | None, kept: set[str]) -> None:
-    """A state of a future that the checkpoint has lost would drop records as duplicates of themselves."""
-    folder = tmp_path / "state" / "0" / "1"
-    folder.mkdir(parents=True)
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / ".0.1f2e.tmp").touch()  # killed while Spark wrote it
-    files = ("1.delta", "2.delta", "2.zip", "2.snapshot", "_metadata", "3.delta", ".3.delta.crc", "4_ab-1.changelog")
-    for name in files:
-        (folder / name).touch()
-    for batch in range(-1 if newest is None else newest + 1):
-        plan(tmp_path, batch, {"logOffset": batch})
-    if newest is not None:
-        plan(tmp_path, newest, {"logOffset": newest})
-    drop_unplanned_state(tmp_path)
-    assert {path.name for path in folder.glob("*")} == kept
-    assert (tmp_path / "state").exists() == (newest is not None)
+def test_a_state_of_spark_is_refused_until_it_is_deleted(tmp_path: Path) -> None:
+    """Keys that an earlier version has left to Spark would be forgotten without a word."""
+    (tmp_path / "state" / "0" / "1").mkdir(parents=True)
+    plan(tmp_path, 0, {"logOffset": 0})
+    drop_unbegun(tmp_path)
+    with pytest.raises(
+        ConfigurationRefused, match=r"drop.* duplicates.*: delete .*/state, and the job goes on without"
+    ):
+        check_keys(tmp_path)
+    keys_path(tmp_path).mkdir(parents=True)
+    check_keys(tmp_path)
+    keys_path(tmp_path).rmdir()
+    (tmp_path / "offsets" / "0").unlink()
+    drop_unbegun(tmp_path)  # of a job that never began
+    assert not (tmp_path / "state").exists()
+    check_keys(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +113,7 @@ def test_what_a_first_batch_has_left_that_was_never_planned_goes(
     for name in there:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    drop_unplanned_state(tmp_path)
+    drop_unbegun(tmp_path)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == left
 
 

@@ -56,6 +56,24 @@ def test_rows_have_the_types_of_spark_and_their_order(tmp_path: Path, folder: st
     assert table.slice(rows).to_pylist() == [dict.fromkeys(COLUMNS) | {"producer": "p"}]
 
 
+def test_rows_are_told_apart_by_file_and_ordinal(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("000000000007-0.parquet", "000000000007-1.parquet")]
+    for path in paths:
+        pq.write_table(pa.table({"value": [b"v"] * 20_000}), path)
+
+    def halves() -> Pieces:
+        def pieces(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+            yield batch.slice(0, 10_000), batch.slice(10_000)
+
+        return pieces
+
+    found = [*LandedFiles(halves, ("value",), numbered=True).open()(files(*paths))]
+    assert {tuple(bad.schema.names) for _, bad in found} == {("value",)}
+    rows = [tuple(row.values())[1:] for good, _ in found for row in good.to_pylist()]
+    assert len({*rows}) == len(rows) and {file for file, _ in rows} == {7 << 20, 7 << 20 | 1}
+    assert {row for _, row in rows} == {*range(10_000), *range(16_384, 20_000)}
+
+
 def test_encodings_follow_the_first_rows(tmp_path: Path) -> None:
     """A dictionary is for values that repeat; numbers and times that do not are written as differences."""
     rows = 5_000

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
@@ -25,10 +26,13 @@ from fastwire_daemon.runtime.errors import (
     SinkFailedError,
 )
 from fastwire_daemon.spark.job.checkpoint import split_path
+from fastwire_daemon.spark.job.failure import is_passing
+from fastwire_daemon.spark.job.keyed import KeyedRows
+from fastwire_daemon.spark.job.keys import Keys
 from fastwire_daemon.spark.job.output import DatasetOutput, _DeadLetterTable, _Table
 from fastwire_daemon.spark.job.plan import split_of
 from fastwire_daemon.spark.job.planned import Planned, PlannedBatches
-from fastwire_daemon.spark.job.split import BAD
+from fastwire_daemon.spark.job.split import Pieces
 from tests.support import icebergs
 
 NUMBER = Column("number", "l", True)
@@ -48,7 +52,16 @@ DEAD_LETTERS = replace(
     types=(Column("value", "u", True), Column("reason", "u", True)),
     older_columns=("value", "reason"),
 )
-SOURCE = pa.struct([("value", pa.string()), ("reason", pa.string())])
+
+
+def by_value() -> Pieces:
+    """Bad rows are those with a value."""
+
+    def pieces(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        is_bad = batch.column("value").is_valid()
+        yield batch.filter(pc.invert(is_bad)).select(["number"]), batch.filter(is_bad).select(["value", "reason"])
+
+    return pieces
 
 
 @dataclass
@@ -73,9 +86,12 @@ class Frame:
         return self.query
 
     def mapInArrow(self, task: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> Any:  # noqa: N802
-        spoilt = [None] * len(self.good) + [{"value": value, "reason": "bad"} for value in self.bad]
-        numbers = [*self.good, *[None] * len(self.bad)]
-        batch = pa.record_batch([pa.array(numbers, pa.int64()), pa.array(spoilt, SOURCE)], ["number", BAD])
+        columns = {
+            "number": pa.array([*self.good, *[None] * len(self.bad)], pa.int64()),
+            "value": pa.array([*[None] * len(self.good), *self.bad], pa.string()),
+        }
+        columns["reason"] = pa.array(["bad"] * len(columns["value"]))
+        batch = pa.record_batch(columns)
         self._reports = [tuple(row.values()) for each in task(iter([batch])) for row in each.to_pylist()]
         self.written()
         return self
@@ -91,12 +107,13 @@ def output(
     table: DatasetOptions = PLAIN,
     at: str = "",
     batches: PlannedBatches | None = None,
+    keys: Keys | None = None,
 ) -> DatasetOutput:
     """The output of a job with its own dead letters and checkpoint; the table is shared. It dies at the step ``at``."""
     folders = {"path": folder / "table", "dead_letters": folder / f"{name}_bad", "checkpoint": folder / name}
     settings = SparkOutput.model_validate({key: str(path) for key, path in folders.items()})
     (folder / name).mkdir(exist_ok=True)
-    made = DatasetOutput(settings, table, DEAD_LETTERS, False, split, batches=batches)
+    made = DatasetOutput(settings, table, DEAD_LETTERS, split, by_value, batches=batches, keys=keys)
 
     def reached(step: str) -> None:
         if step == at:
@@ -237,6 +254,33 @@ def test_each_batch_is_one_commit_of_the_table(tmp_path: Path, form: str) -> Non
     report = verify(tmp_path / "table", strict=True)
     assert report.problems == [] and report.table is not None and report.filtered == 3
     assert rows(tmp_path / "a_bad", "value") == ["x"] * 3
+
+
+def test_rows_that_are_gone_when_they_are_read_again_fail_the_batch(tmp_path: Path) -> None:
+    """One of them may be the copy of a row that stays: without it all copies would be missing."""
+
+    def timed() -> Pieces:
+        def pieces(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+            for good, bad in by_value()(batch):
+                yield good.append_column("at", pa.array([0] * good.num_rows, pa.timestamp("us"))), bad
+
+        return pieces
+
+    made = output(tmp_path, keys=Keys(tmp_path / "a", KeyedRows(("number",), ("at",), "at", timed), 1))
+    numbers = [0, 1, 2, 3]
+    with pytest.raises(
+        SinkFailedError, match=r"batch 0 has other rows .* 0 that stay and 1 .* instead of 4"
+    ) as failure:
+        made.write(Frame("query", numbers, ["x"], numbers.clear), 0)
+    assert is_passing(failure.value)
+    assert not list((tmp_path / "table").glob("*.parquet"))
+    numbers = [0, 1, 2, 3]
+    made.write(Frame("query", numbers, ["x"]), 0)
+    counts = made.write(Frame("query", [3, 4], ["y"]), 1)
+    assert (counts.rows_out, counts.duplicates) == (1, 1)
+    made.close()
+    assert rows(tmp_path / "table") == [0, 1, 2, 3, 4]
+    assert rows(tmp_path / "a_bad", "value") == ["x", "y"]
 
 
 def test_a_table_that_takes_no_files_fails_the_batch(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire_daemon.spark.job.schema import Decoded, Reader
-from fastwire_daemon.spark.job.split import BAD, Column, RowSplit, marked_pieces
+from fastwire_daemon.spark.job.split import Column, RowSplit, count_reasons
 
 TIMES = [datetime(1969, 12, 31, 23, 30, tzinfo=UTC), datetime(2026, 1, 2, 3, tzinfo=UTC)] * 3
 INPUT = pa.record_batch(
@@ -114,13 +114,9 @@ def test_without_a_decoder_rows_stay_as_they_are() -> None:
     assert bad == []
 
 
-def test_marked_rows_are_split_again() -> None:
-    """So they pass through Spark in one frame."""
-    marked = [*split(("number",)).mark(iter([INPUT, INPUT.slice(0, 0)]))]
-    assert {tuple(batch.schema.names) for batch in marked} == {("number", "_offset", "date", "hour", BAD)}
-    assert len({str(batch.schema.types) for batch in marked}) == 1
-    pieces = marked_pieces()
-    whole = pa.Table.from_batches(marked).combine_chunks().to_batches()[0]
-    good, bad = together(pieces(whole))
-    assert good == [row for row in GOOD if row["number"] is not None]
-    assert sorted(bad, key=lambda row: row["offset"]) == [DEAD_LETTERS[0], NULL, DEAD_LETTERS[1]]
+def test_reasons_are_counted() -> None:
+    counts: dict[str | None, int] = {}
+    for batch in count_reasons(split(("number",)).open)(iter([INPUT, INPUT.slice(0, 0)])):
+        counts |= {row["reason"]: row["rows"] for row in batch.to_pylist()}
+    good = [row for row in GOOD if row["number"] is not None]
+    assert counts == {None: len(good), **{row["reason"]: 1 for row in (*DEAD_LETTERS, NULL)}}
