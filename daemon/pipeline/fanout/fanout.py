@@ -5,7 +5,6 @@ itself: what goes wrong with one dataset stops its logs and no others. The calls
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -16,7 +15,6 @@ from fastwire.position import Position
 
 from ...net.backoff import Backoff
 from ...runtime.budget import Budget, Level
-from ...runtime.errors import DatasetMismatchError
 from ...runtime.health import HUNG_AFTER_S, Health, health_of
 from ...runtime.logs import get_logger, of_pipeline
 from ...runtime.metrics import PipelineMetrics, PipelineState
@@ -32,7 +30,7 @@ from ..stages import stage_figures
 from ..until_end import watch_bounds, watch_end
 from .dealing import Dealer
 from .landing import Landing, LandingBudget, LandingMetrics, LandingPipeline, SharedSource
-from .landings import TOLD, Landings, Running
+from .landings import Landings, Running
 from .places import Found, Places
 from .totals import Totals
 
@@ -252,10 +250,7 @@ class FanOut:
         first = self.figures.first_row_at
         if first is None or self._made_source is None:
             return {}
-        spent: Counter[str] = Counter(self._made_source.stage_ns)
-        for landing in self._landings.values():
-            if landing.sink is not None:
-                spent.update(getattr(landing.sink, "stage_ns", {}))
+        spent = self._landings.stage_ns(self._made_source.stage_ns)
         return stage_figures(spent, self.figures.rows_received, self._clock() - first[0])
 
     def status(self) -> dict[str, Any]:
@@ -305,7 +300,7 @@ class FanOut:
             for task in tasks:
                 task.add_done_callback(self._background_ended)
             await self._work()
-            self._refuse_stopped()
+            self._landings.refuse_stopped(each_must_land=self._until_end or self._bounded)
             self._state("ended")
         except Exception as exc:
             failure = failure_of(exc)
@@ -318,19 +313,6 @@ class FanOut:
             for task in tasks:
                 task.cancel()
             await self._close()
-
-    def _refuse_stopped(self) -> None:
-        """Raise PipelineFailed if datasets have stopped in a run that has an end, or all of them in any other."""
-        stopped = self._landings.halted()
-        if not stopped or not (self._until_end or self._bounded or len(stopped) == len(self._landings)):
-            return
-        whys = [f"{each.topic}: {each.error}" for each in stopped]
-        more = f"; and {len(whys) - TOLD} more" if len(whys) > TOLD else ""
-        codes = {each.exit_code for each in stopped}
-        raise PipelineFailed(
-            f"{len(whys)} of {len(self._landings)} datasets have stopped: {'; '.join(whys[:TOLD])}{more}",
-            codes.pop() if len(codes) == 1 else 1,
-        )
 
     # --- for ``watch_end``
 
@@ -475,7 +457,7 @@ class FanOut:
             return
         landing.pipeline = LandingPipeline(
             f"{self.name}/{landing.name}",
-            lambda events, cluster: self._shared_source(landing, cluster),
+            lambda events, cluster: cast(Source, SharedSource.of_dataset(self, landing, cluster, self._cluster)),
             landing.sink,
             cast(Budget, LandingBudget(self, landing)),
             cast(PipelineMetrics, LandingMetrics(self._metrics)),
@@ -492,22 +474,6 @@ class FanOut:
         landing.task = asyncio.create_task(landing.pipeline.run(), name=landing.pipeline.name)
         landing.task.add_done_callback(lambda task: self._ended(landing, task))
         landing.pipeline.on_assigned(list(landing.assigned.values()))
-
-    def _shared_source(self, landing: Landing, cluster: str | None) -> Source:
-        """Return the source for one dataset, which is open. Raises DatasetMismatchError for one that is another's."""
-        assert landing.pipeline is not None
-        if cluster != self._cluster:
-            raise DatasetMismatchError(
-                f"the dataset {landing.name} was created for cluster {cluster!r}, the others for {self._cluster!r}: "
-                "give this topic another name in sink.names, or put its dataset to another place"
-            )
-        others = {each.topic for each in landing.pipeline.coverage.logs()} - {landing.topic}
-        if others:
-            raise DatasetMismatchError(
-                f"the dataset {landing.name} has records of {min(others)}, not of {landing.topic}: give one of the two "
-                "topics another name in sink.names"
-            )
-        return cast(Source, SharedSource(self, landing))
 
     def _ended(self, landing: Landing, task: "asyncio.Task[None]") -> None:
         """Note that the pipeline of a dataset has ended."""
@@ -527,16 +493,7 @@ class FanOut:
 
     def _note_failure(self, landing: Landing, error: Exception, *, again: bool = True) -> None:
         again = again and not (self._draining or self._until_end or self._bounded)
-        landing.failed(error, again=again)
-        pause = {} if landing.retry_at is None else {"retry_in_s": round(landing.retry_at - self._clock(), 1)}
-        log.error(
-            "a dataset has stopped: its records stay with the broker, and the others go on",
-            pipeline=self.name,
-            topic=landing.topic,
-            dataset=landing.name,
-            why=landing.error,
-            **pause,
-        )
+        landing.failed(error, again=again, pipeline=self.name)
         self._wake.set()
 
     def _deliver(self, topic: str, chunk: Chunk) -> None:

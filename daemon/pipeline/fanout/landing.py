@@ -10,7 +10,7 @@ from fastwire.position import Log, Position
 
 from ...net.backoff import Backoff
 from ...runtime.budget import Level
-from ...runtime.errors import SinkFailedError
+from ...runtime.errors import DatasetMismatchError, SinkFailedError
 from ...runtime.health import Health, StopReason
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics, PipelineState
@@ -212,8 +212,8 @@ class Landing:
             return "resting"
         return "degraded" if self.pipeline.impairments else self.pipeline.state
 
-    def failed(self, error: Exception, *, again: bool) -> None:
-        """Note that the dataset is stopped because of ``error``, and try ``again`` after a pause."""
+    def failed(self, error: Exception, *, again: bool, pipeline: str) -> None:
+        """Note and log that the dataset is stopped because of ``error``, and try ``again`` after a pause."""
         known = isinstance(error, FastwireError)
         self.error = str(error) if known else f"internal error: {type(error).__name__}: {error}"
         failure = failure_of(error)
@@ -221,6 +221,15 @@ class Landing:
         self.retry_at = self._clock() + self._backoff.next() if again else None
         if not self._landed:
             self.sink = None  # an operator may put another dataset there
+        pause = {} if self.retry_at is None else {"retry_in_s": round(self.retry_at - self._clock(), 1)}
+        log.error(
+            "a dataset has stopped: its records stay with the broker, and the others go on",
+            pipeline=pipeline,
+            topic=self.topic,
+            dataset=self.name,
+            why=self.error,
+            **pause,
+        )
 
     def lands(self) -> None:
         """Note that the dataset takes records."""
@@ -275,6 +284,26 @@ class SharedSource:
         self._source = shared.source
         self.system = self._source.system
         self.confirms = self._source.confirms
+
+    @classmethod
+    def of_dataset(cls, shared: Shared, landing: Landing, cluster: str | None, expected: str | None) -> "SharedSource":
+        """Return the source for a dataset that is open. Raises DatasetMismatchError for one that is another's.
+
+        ``cluster`` is the name of its cluster, ``expected`` that of the others.
+        """
+        assert landing.pipeline is not None
+        if cluster != expected:
+            raise DatasetMismatchError(
+                f"the dataset {landing.name} was created for cluster {cluster!r}, the others for {expected!r}: "
+                "give this topic another name in sink.names, or put its dataset to another place"
+            )
+        others = {each.topic for each in landing.pipeline.coverage.logs()} - {landing.topic}
+        if others:
+            raise DatasetMismatchError(
+                f"the dataset {landing.name} has records of {min(others)}, not of {landing.topic}: give one of the two "
+                "topics another name in sink.names"
+            )
+        return cls(shared, landing)
 
     @property
     def logs(self) -> Sequence[Log]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from ...runtime.health import StopReason
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics
+from ..failure import PipelineFailed
 from ..impairments import MOST_SHOWN
 from .landing import Landing, LandingPipeline
 
@@ -42,6 +43,26 @@ class Landings(dict[str, Landing]):
     def halted(self) -> list[Landing]:
         """Return the datasets that are stopped."""
         return [each for each in self.values() if each.error is not None]
+
+    def refuse_stopped(self, *, each_must_land: bool) -> None:
+        """Raise PipelineFailed if each dataset must land and some are stopped, or if all are."""
+        stopped = self.halted()
+        if not stopped or not (each_must_land or len(stopped) == len(self)):
+            return
+        whys = [f"{each.topic}: {each.error}" for each in stopped]
+        more = f"; and {len(whys) - TOLD} more" if len(whys) > TOLD else ""
+        codes = {each.exit_code for each in stopped}
+        raise PipelineFailed(
+            f"{len(whys)} of {len(self)} datasets have stopped: {'; '.join(whys[:TOLD])}{more}",
+            codes.pop() if len(codes) == 1 else 1,
+        )
+
+    def stage_ns(self, of_source: Mapping[str, int]) -> Counter[str]:
+        """Return the time by stage, in nanoseconds: that of the source, and of all sinks together."""
+        spent = Counter(of_source)
+        for landing in self.values():
+            spent.update(getattr(landing.sink, "stage_ns", {}))
+        return spent
 
     def due(self, now: float) -> list[Landing]:
         """Return the stopped datasets that are to be tried again."""
