@@ -214,7 +214,7 @@ class _Pass:
         self._found = found
         self._lenient = lenient
         self._seen: set[str] = set()
-        self._known = False  # some file has all columns of the condition
+        self._looked = self._strange = 0  # files with rows, and those that lack a column of the condition
         self._named = 0
 
     def look(self) -> None:
@@ -245,7 +245,6 @@ class _Pass:
 
     def _matching(self) -> Iterator[tuple[str, list[_State], int]]:
         """Yield each file with rows that are meant, its states by the log from the newest on, and their number."""
-        looked = unknown = 0
         for name, states in self._files().items():
             if name in self._seen:
                 continue
@@ -265,13 +264,11 @@ class _Pass:
                 self._found.unread[name] = str(exc)
                 continue
             self._found.looked_into += 1
-            looked += not letters
-            unknown += not letters and not meant.known
+            self._looked += not letters
+            self._strange += not letters and not meant.known
             if meant.rows:
                 yield name, states, meant.rows
-        self._known = self._known or looked > unknown
-        if looked:
-            self._found.known = self._known
+        self._found.known = not self._looked or self._looked > self._strange
         if not (self._found.known or self._lenient):  # a misspelt name would erase nothing, and say so in no other way
             raise DatasetMismatchError(f"{self._storage.root}: no file has all columns that the condition names")
 
