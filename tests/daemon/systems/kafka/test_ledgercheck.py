@@ -1,4 +1,4 @@
-"""What brokers say of the topics of a transactional writer."""
+"""Answers of brokers about the topics of a transactional writer."""
 
 from typing import Any
 
