@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span
@@ -29,12 +29,14 @@ from ..source.offsets import read_offsets
 from .checkpoint import keep, keep_split, landed_path, newest_batch, read_end, read_split, split_path
 from .failure import OTHER_ROWS
 from .files import RestOfFiles
-from .keys import Keys
 from .plan import Plan
 from .planned import Planned, PlannedBatches, landed_ranges
 from .split import Pieces
 from .standing import Standing, extended, standing_of
 from .task import REPORT_DDL, Access, FileLayout, write_rows
+
+if TYPE_CHECKING:
+    from .keys import Keys  # NumPy is there where Spark is
 
 __all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
 
@@ -197,7 +199,7 @@ class DatasetOutput:
         pieces: Callable[[], Pieces],
         time: str | None = None,
         batches: PlannedBatches | None = None,
-        keys: Keys | None = None,
+        keys: "Keys | None" = None,
     ) -> None:
         self._table = _Table(output.path, table, bucket_of(output))
         self._bad = _DeadLetterTable(output.dead_letters, dead_letters)
@@ -342,6 +344,8 @@ def make_output(output: SparkOutput, plan: Plan, batches: PlannedBatches | None 
     time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
     keys = None
     if plan.keyed is not None:
+        from .keys import Keys
+
         keys = Keys(output.checkpoint, replace(plan.keyed, split=plan.pieces), watermark)
     return DatasetOutput(output, plan.dataset, plan.dead_letters, plan.settings, plan.pieces, time, batches, keys)
 

@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...config import ConfigError, Problem, SparkConfig, SparkDataset, SparkOutput
 from ...config.text import nearest
@@ -14,10 +14,12 @@ from ...runtime.errors import DatasetMismatchError
 from ..source.rows import PLACE
 from .decode import make_decoder
 from .files import ORDINALS
-from .keyed import KeyedRows
 from .schema import Decoder
 from .split import REASON, Column, Pieces, RowSplit
 from .table import columns_of, table_options
+
+if TYPE_CHECKING:
+    from .keyed import KeyedRows  # NumPy is there where Spark is
 
 __all__ = ["Plan", "plan_job", "split_of"]
 
@@ -38,7 +40,7 @@ class Plan(NamedTuple):
     dataset: DatasetOptions
     bad: tuple[str, ...]
     dead_letters: DatasetOptions
-    keyed: KeyedRows | None
+    keyed: "KeyedRows | None"
     settings: str
 
 
@@ -91,6 +93,8 @@ def _planned(rows: Any, name: str, job: SparkConfig, *, by_number: bool = False)
     dead_letters = columns_of(name, [*source.values(), StructField(REASON, StringType())], typed=False)
     keyed = None
     if job.dedupe is not None and rows.isStreaming:
+        from .keyed import KeyedRows
+
         # What no two rows share, and the time, which is the last of them in either case.
         place = (*ORDINALS, "timestamp") if isinstance(job.source, SparkDataset) else PLACE
         hidden = [Column(f"<{each}>", "input", each) for each in place if each in source or each in ORDINALS]
