@@ -192,9 +192,9 @@ class Intake:
             del opening  # the task holds its exception, which holds this frame
 
     async def _open(self) -> None:
-        await self._find()
         if self._timer is None:
-            self._tick()
+            self._tick()  # without it a host that accepts and is silent is waited for without end
+        await self._find()
         try:
             await asyncio.gather(*(asyncio.shield(member.first) for member in tuple(self.members)))
         except FastwireError as exc:

@@ -10,7 +10,7 @@ import pytest
 from fastwire.errors import CorruptEntryError, FastwireError
 from fastwire.reason import Reason
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.pulsar import LATEST, MessageId, Reader, connect
+from fastwire_daemon.pulsar import EARLIEST, LATEST, MessageId, Reader, connect
 from fastwire_daemon.systems.pulsar.client import reader as reading
 from tests.support.pulsar.client_scene import playing, values
 from tests.support.source_pipe import entries, entry, until
@@ -46,6 +46,21 @@ async def test_from_a_message_on(batched: bool) -> None:
         assert await collect(client.read("t", sized).up_to_now()) == names(6, 7, 8, 9)
         inclusive = client.read("t", at, inclusive=True)
         assert await collect(inclusive.up_to_now()) == names(5, 6, 7, 8, 9, first=first - 1 if batched else 0)
+
+
+async def test_a_first_host_that_accepts_and_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastwire.pulsar.protocol.connection.CONNECT_TIMEOUT_S", 0.3)
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with silent, playing(ledger_entries=4) as (broker, _):
+        broker.append("t", entries(0, 1))
+        url = f"pulsar://127.0.0.1:{silent.sockets[0].getsockname()[1]},127.0.0.1:{broker.port}"
+        async with asyncio.timeout(60), connect(url) as client:
+            assert await collect(client.read("t", EARLIEST).up_to_now()) == names(0)
 
 
 async def test_times_and_ends(caplog: pytest.LogCaptureFixture) -> None:
