@@ -91,7 +91,7 @@ class Doubt:
                 found += unsure
                 unsure = []
         # Behind a size that lies come parts of batches.
-        return found + unsure if self._behind == self._limit else found
+        return found + unsure if self._next == self._limit else found
 
     @property
     def _overlapped(self) -> list[Run]:
