@@ -76,8 +76,13 @@ class Identity:
             raise self._gone()
 
     def _gone(self) -> DatasetGoneError:
-        what = "dataset is gone" if "://" in self._storage.root else "dataset's folder is gone"
-        return DatasetGoneError(
-            f"the {what}: {self._storage.root} has no {DESCRIPTION} of it or lacks its log. Nothing is created there, "
-            "and no record is acknowledged. Put it back (is its file system mounted?): then landing continues"
-        )
+        return gone(self._storage)
+
+
+def gone(storage: Storage) -> DatasetGoneError:
+    """Return the error of a dataset that is not in its place any more."""
+    what = "dataset is gone" if "://" in storage.root else "dataset's folder is gone"
+    return DatasetGoneError(
+        f"the {what}: {storage.root} has no {DESCRIPTION} of it or lacks its log. Nothing is created there, "
+        "and no record is acknowledged. Put it back (is its file system mounted?): then landing continues"
+    )

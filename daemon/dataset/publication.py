@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from ..runtime.errors import DatasetDamagedError
 from .commitlog.entry import LogEntry, entry_name
+from .identity import gone
 from .storage.base import Storage
 
 __all__ = ["Publication"]
@@ -32,20 +33,32 @@ class Publication:
     def publish(self, number: int, entry: LogEntry, step: str, *, fresh: bool = False) -> None:
         """Publish the files of durable log entry ``number``, unless another writer has done so.
 
-        ``fresh``: its names were seen to be free just now. Raises DatasetDamagedError if such a file is gone.
+        ``fresh``: its names were seen to be free just now. Raises DatasetDamagedError if such a file is gone, and
+        DatasetGoneError if the dataset is.
         """
         ready = False
+
+        def move(staged: str, name: str, nbytes: int) -> bool:
+            nonlocal ready
+            # Spark ignores files that look old, and this one may have been staged for a long time.
+            if not self._storage.freshen(staged, fresh=fresh):
+                return False
+            if not ready:
+                # R9: after a power cut these files must not be visible without those of earlier entries.
+                self.sync()
+                self._storage.make_folders(entry.folders)
+                ready = True
+            return self._storage.publish(staged, name, nbytes, fresh=fresh)
+
         sizes = [file.nbytes for file in (*entry.files, *entry.dead_letters)]
         for i, ((staged, name), nbytes) in enumerate(zip(entry.moves(number, self._extension), sizes, strict=True)):
-            # Spark ignores files that look old, and this one may have been staged for a long time.
-            moved = self._storage.freshen(staged, fresh=fresh)
-            if moved:
-                if not ready:
-                    # R9: after a power cut these files must not be visible without those of earlier entries.
-                    self.sync()
-                    self._storage.make_folders(entry.folders)
-                    ready = True
-                moved = self._storage.publish(staged, name, nbytes, fresh=fresh)
+            moved = move(staged, name, nbytes)
+            if not moved and not self._storage.exists(name):
+                # It was published, and has expired or was archived; or the dataset was not in its place for a moment,
+                # and then the records must not count as landed (R14).
+                if not self._storage.exists(entry_name(number)):
+                    raise gone(self._storage)
+                moved = move(staged, name, nbytes)
             if fresh and not moved and self._is_lost(number, name):
                 raise DatasetDamagedError(
                     f"{self._storage.path(name)}, a file of log entry {number}, was deleted before it was visible, and "

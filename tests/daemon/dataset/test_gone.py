@@ -11,6 +11,7 @@ from fastwire_daemon.dataset.description import DESCRIPTION
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.base import Storage
 from fastwire_daemon.dataset.storage.bucket import Bucket
+from fastwire_daemon.dataset.storage.folder import FolderStorage
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import (
     DatasetDamagedError,
@@ -193,3 +194,45 @@ def test_a_table_that_is_gone_is_not_made_again_by_the_process_that_has_seen_it(
     assert "is gone, or another one" in writer.stopped
     assert not (tmp_path / "_delta_log").exists()
     writer.close()
+
+
+@pytest.mark.parametrize("back", ["later", "at once"])
+def test_an_entry_whose_file_is_out_of_reach_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: str
+) -> None:
+    """Its writer died before the file was visible, and the dataset is gone when another one is to publish it.
+
+    A missing staged file is not taken for one that was published: a checkpoint would let its folder be deleted.
+    """
+    path, away = tmp_path / "set", tmp_path / "away"
+    begun(path).close()
+    other = rolls.writer(path)
+    other.open()
+    dead = rolls.writer(path, reached=rolls.stop_at("log-synced"))
+    dead.open()
+    with pytest.raises(rolls.Stopped):
+        rolls.land(dead, 9, 12)
+    freshen = FolderStorage.freshen
+
+    def unmounted(storage: FolderStorage, staged: str, *, fresh: bool = False) -> bool:
+        path.rename(away)
+        found = freshen(storage, staged, fresh=fresh)
+        if back == "at once":
+            away.rename(path)
+            monkeypatch.undo()
+        return found
+
+    monkeypatch.setattr(FolderStorage, "freshen", unmounted)
+    if back == "later":
+        with pytest.raises(DatasetGoneError):
+            other.refresh()
+        assert rolls.end_of(other.coverage) == 9
+        monkeypatch.undo()
+        away.rename(path)
+        other.open()
+    else:
+        other.refresh()
+    assert rolls.end_of(other.coverage) == 12 and rolls.rows(path) == list(range(13))
+    other.close()
+    dead.close()
+    assert verify(path).ok
