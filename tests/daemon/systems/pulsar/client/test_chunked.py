@@ -206,6 +206,7 @@ async def test_a_message_that_came_too_often_is_one_dead_letter(stored: str) -> 
         assert (headers["a"], headers["ORIGIN_MESSAGE_ID"]) == (b"b", str(at).encode())
 
 
+@pytest.mark.usefixtures("asks_soon")
 async def test_permits_that_damage_has_cost_come_back() -> None:
     """The permits of a batch with a wrong checksum are unknown: the consumer subscribes again once no record comes."""
     async with playing() as (broker, client):
@@ -220,6 +221,7 @@ async def test_permits_that_damage_has_cost_come_back() -> None:
             assert broker.backlog("t", "s") == 0
 
 
+@pytest.mark.usefixtures("asks_soon")
 async def test_permits_come_back_although_the_broker_tells_no_count() -> None:
     async with playing(broker=hostile.Reticent(every=1000)) as (broker, client):
         whole = entry(0)

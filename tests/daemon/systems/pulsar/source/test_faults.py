@@ -215,6 +215,7 @@ async def test_damaged_entries_are_put_aside_and_confirmed(kind: str, damage: st
             assert pipe.once()
 
 
+@pytest.mark.usefixtures("asks_soon")
 @pytest.mark.parametrize("kind", TYPES)
 async def test_permits_lost_to_damage_come_back_in_place(kind: str) -> None:
     # Each damaged entry of ten costs ten permits, of which one is known: the window leaks away.
@@ -228,6 +229,7 @@ async def test_permits_lost_to_damage_come_back_in_place(kind: str) -> None:
             assert pipe.count("revoked") == 0
 
 
+@pytest.mark.usefixtures("asks_soon")
 @pytest.mark.parametrize("kind", TYPES)
 async def test_permits_lost_to_damage_come_back_although_the_broker_tells_no_count(kind: str) -> None:
     async with serving(hostile.Reticent(every=2)) as broker:
@@ -240,6 +242,7 @@ async def test_permits_lost_to_damage_come_back_although_the_broker_tells_no_cou
             assert pipe.count("revoked") > 0
 
 
+@pytest.mark.usefixtures("asks_soon")
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("stated", [1, 9, 11, 1000])
 async def test_message_permits_that_never_agree_end_no_connection(stated: int, kind: str) -> None:
