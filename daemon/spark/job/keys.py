@@ -177,6 +177,12 @@ class Keys:
     def keep(self, batch: int) -> None:
         """Make the keys behind ``batch`` durable."""
         self._merge(batch, self._forgotten)
+        self._note(batch)
+        self._batch = batch
+        shutil.rmtree(self._marks, ignore_errors=True)
+        self._drop_old(batch)
+
+    def _note(self, batch: int) -> None:
         document = {
             "secret": self._secret.hex(),
             "newest": self._newest,
@@ -184,9 +190,6 @@ class Keys:
             "runs": [[run.name, run.newest, run.checksum] for run in self._runs],
         }
         keep(self._folder / f"{batch}.json", json.dumps(document))
-        self._batch = batch
-        shutil.rmtree(self._marks, ignore_errors=True)
-        self._drop_old(batch)
 
     def _merge(self, batch: int, after: int) -> None:
         """Make one run of several of about one size, without keys that are forgotten: up to the time ``after``."""
@@ -233,7 +236,10 @@ class Keys:
         path = self._folder / f"{batch - 1}.json"
         self._runs, self._newest, self._before = [], None, None
         self._secret = secrets.token_bytes(16)
-        if not any(self._folder.glob("*.json")) or not batch:
+        if not batch:
+            return
+        if not any(self._folder.glob("*.json")):
+            self._note(batch - 1)  # what the batch begins with each time that it is repeated
             return
         try:
             document = json.loads(path.read_text(encoding="utf-8"))

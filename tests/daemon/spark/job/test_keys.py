@@ -174,7 +174,9 @@ def test_missing_or_damaged_keys_are_refused(tmp_path: Path, harm: str) -> None:
 
 
 def test_a_job_that_begins_to_drop_duplicates_begins_without_keys(tmp_path: Path) -> None:
-    assert passed(job(tmp_path), frame_of([("a", 0), ("a", 0)]), 7) == ["a"]
+    """Also where its first batch is repeated, because the driver died before the batch was in Spark's checkpoint."""
+    for _ in range(2):
+        assert passed(job(tmp_path), frame_of([("a", 0), ("a", 0)]), 7) == ["a"]
     assert passed(job(tmp_path), frame_of([("a", 0), ("b", 0)]), 8) == ["b"]
 
 
