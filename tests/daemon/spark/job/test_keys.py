@@ -180,6 +180,21 @@ def test_a_job_that_begins_to_drop_duplicates_begins_without_keys(tmp_path: Path
     assert passed(job(tmp_path), frame_of([("a", 0), ("b", 0)]), 8) == ["b"]
 
 
+def test_a_key_of_other_columns_knows_no_value_of_the_old_one(tmp_path: Path) -> None:
+    """Or a row with a new key would be taken for a duplicate; the order of the columns does not count."""
+
+    def good(batch: int, *key: str) -> int:
+        keys = job(tmp_path, KeyedRows(key, ("place", "time"), "time", as_they_are))
+        times = pa.array([batch], pa.timestamp("us", "UTC"))
+        row = {"key": ["a"], "shop": ["a"], "place": pa.array([batch], pa.int32()), "time": times}
+        found = keys.search(Frame([pa.record_batch(row)]), batch)
+        keys.keep(batch)
+        return found.good
+
+    assert [good(0, "key"), good(1, "shop"), good(2, "key", "shop"), good(3, "shop", "key")] == [1, 1, 1, 0]
+    assert [good(4, "key"), good(5, "shop")] == [0, 0]
+
+
 def test_rows_without_a_time_are_not_late(tmp_path: Path) -> None:
     keys = job(tmp_path)
     for batch in range(3):
