@@ -437,7 +437,8 @@ class Pipeline:
         if claim is not None:
             if not self._roll.empty:
                 await self._commit("assigned")
-            await self._sink.run(claim, {each.log: each.cursor if each.progress else None for each in assignments})
+            cursors = {each.log: each.cursor if each.progress else None for each in assignments}
+            await self._sink.run(claim, cursors, self._source.cluster_id)
         await self._refresh()
         sink = self._sink.logged
         if sink is not None:

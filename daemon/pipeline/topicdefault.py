@@ -49,10 +49,10 @@ class DefaultTopicSink(LedgerTopicSink):
                 raise
             return Coverage()
 
-    def claim(self, cursors: Mapping[Log, Position | None]) -> Coverage:
+    def claim(self, cursors: Mapping[Log, Position | None], cluster_id: str = "") -> Coverage:
         """See ``LedgerTopicSink.claim``. Raises Superseded also if :attr:`chosen` is to be opened."""
         with self._deciding():
-            return super().claim(cursors)
+            return super().claim(cursors, cluster_id)
 
     def identify(self, cluster_id: str) -> None:
         """See ``LedgerTopicSink.identify``, and ``claim``."""

@@ -186,6 +186,9 @@ class LedgerTopicSink(TopicSink):
 
     def identify(self, cluster_id: str) -> None:
         """See ``LoggedSink``. The id is part of the next commit."""
+        self._identify(cluster_id)
+
+    def _identify(self, cluster_id: str) -> None:
         known = self._positions.description.get("cluster_id", "")
         if known and cluster_id and known != cluster_id:
             raise DatasetMismatchError(
@@ -196,13 +199,17 @@ class LedgerTopicSink(TopicSink):
             )
         self._describe(cluster_id=known or cluster_id)
 
-    def claim(self, cursors: Mapping[Log, Position | None]) -> Coverage:
-        """Become the owner of these logs; return the Coverage. The roll must be empty. Raises Superseded."""
+    def claim(self, cursors: Mapping[Log, Position | None], cluster_id: str = "") -> Coverage:
+        """Become the owner of these logs; return the Coverage. The roll must be empty.
+
+        Raises Superseded, and as ``identify``: the group of another cluster must not move the positions.
+        """
         wanted = [log for log in cursors if log not in self._owned]
         if wanted:
             self._calling(partial(self._claim, wanted))
             self._owned.update(wanted)
         if self.follows_group:
+            self._identify(cluster_id)
             self._follow(cursors)
         return self._positions.coverage.copy()
 

@@ -81,9 +81,10 @@ class LoggedSink(Sink, Protocol):
 
     Methods are called from the pipeline's thread like those of Sink; properties and ``interrupt`` are for any thread.
 
-    An optional method ``claim(cursors)`` is called before records of these logs are requested, with an empty roll, if
-    the log has to know who writes them; it raises Superseded if another process does. The values are the cursors of the
-    source's brokers, None without progress; a sink with ``follows_group`` has them also of logs that Coverage knows.
+    An optional method ``claim(cursors, cluster_id)`` is called before records of these logs are requested, with an
+    empty roll, if the log has to know who writes them; it raises Superseded if another process does. The values are the
+    cursors of the source's brokers, None without progress; a sink with ``follows_group`` has them also of logs that
+    Coverage knows. For the id see ``identify``.
 
     An optional method ``identify(cluster_id)`` is called with the cluster's id ("": it has none) before records are
     requested. It raises DatasetMismatchError if the log belongs to another cluster. An optional property ``decoded``

@@ -346,3 +346,24 @@ def test_an_offset_behind_the_end_of_the_log_is_not_followed(
     source.groups["mirror"].offsets["orders", 0] = (9, -1, "")
     assert "the group's offset lies behind the end of the log" in run(config)
     assert copied(target) == ["a0", "a1", "a2"]
+
+
+def test_the_group_of_another_cluster_at_the_same_hosts_moves_no_positions(
+    tmp_path: Path, target: KafkaDevBroker
+) -> None:
+    """A name that leads to another cluster for a while, whose logs have the same names without topic ids."""
+    values = [f"a{n}" for n in range(7)]
+    with running(KafkaDevBroker(KafkaOptions(release="2.1"))) as source:
+        source.create_topic("orders", 1)
+        append(source, 0, *values[:2])
+        config = unnamed(tmp_path, source, target)
+        assert EXACTLY in run(config)
+        append(source, 0, *values[2:])
+        own, offsets = source.options, source.groups["mirror"].offsets
+        source.options = replace(own, cluster_id="another one")
+        offsets["orders", 0] = (5, -1, "")
+        assert AT_LEAST in run(config)
+        source.options = own
+        offsets["orders", 0] = (2, -1, "")
+        assert EXACTLY in run(config)
+    assert copied(target) == [*values[:2], *values[5:], *values[2:]]
