@@ -10,6 +10,8 @@ from fastwire.kafka.reading.evidence import Run
 
 __all__ = ["Doubt"]
 
+_FIRST, _CHECKSUM = slice(8), slice(17, 21)  # of a batch: its first offset, and the checksum of what is behind it
+
 
 class Doubt:
     """The search for the end of the batch that was received for offset ``start``.
@@ -44,8 +46,7 @@ class Doubt:
 
     def missed_before(self, payload: bytes) -> list[tuple[bytes, str]]:
         """Return bytes and details of the batches before the one that the broker sends for ``start`` now."""
-        size = min(len(payload), len(self.payload))
-        again = payload[:size] == self.payload[:size]
+        again = _is_copy(self.payload, payload)
         return [*self.missed] if again else [*self.missed, (self.payload, self.detail)]
 
     def begin(self, end: int, runs: list[Run]) -> None:
@@ -117,3 +118,13 @@ class Doubt:
     def end(self) -> int | None:
         """The offset where reading continues; None while it is unknown."""
         return self._next if self._behind - self._within <= 1 else None
+
+
+def _is_copy(one: bytes, other: bytes) -> bool:
+    """Return whether both are one batch, of which one may have been damaged on the way: in its checksum or behind it.
+
+    The shorter of two says how many bytes are compared.
+    """
+    size = min(len(one), len(other))
+    parts = [(one[part], other[part]) for part in (_CHECKSUM, slice(_CHECKSUM.stop, size))]
+    return one[_FIRST] == other[_FIRST] and any(mine == its for mine, its in parts)

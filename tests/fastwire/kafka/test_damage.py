@@ -150,6 +150,30 @@ def test_damage_on_the_way_is_read_again() -> None:
     assert reading.dead_letters == []
 
 
+class LogOnTheWay(StoredLog):
+    """A batch is damaged on the way when it is first sent."""
+
+    def __init__(self, log: list[tuple[int, int, bytes]], which: int, at: int) -> None:
+        super().__init__(log)
+        self._damage = [(log[which][2], damaged(log, which, at, 4).batches[which][2])]
+
+    def answer(self, offset: int, room: int) -> bytes:
+        answer = super().answer(offset, room)
+        return answer.replace(*self._damage.pop()) if self._damage and self._damage[0][0] in answer else answer
+
+
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("at", [10, 14, 18, 22, 30])
+def test_a_batch_that_was_damaged_on_the_way_is_no_dead_letter(name: str, at: int) -> None:
+    """Also where compaction has left a hole before it: what comes in its place is the batch itself."""
+    log = LOGS[name]
+    for which in range(len(log)):
+        reading = Reading()
+        rows = LogOnTheWay(log, which, at).read(reading, room=1)
+        assert [row["offset"] for row in rows] == [offset for first, end, _ in log for offset in range(first, end)]
+        assert reading.dead_letters == []
+
+
 def test_several_in_a_row() -> None:
     log = LOGS["plain"]
     for room in (1, 200, 1 << 20):
