@@ -587,6 +587,8 @@ cdef class Scanner(ChunkScanner):
         if doubt is None or doubt.start != slot.offset or doubt.payload != payload:
             # It may have been damaged in transit: request it once more, if possible with the batches after it.
             missed = self.missed(slot, payload)
+            if sum([len(one) + DEAD_OBJECTS for one, _ in missed]) > CHUNK_BYTES:
+                return self.refuse(Reason.MESSAGE, f"{detail}; each answer for this offset has had other bytes")
             possible = first.base >= slot.offset or not slot.aligned
             self.slots.doubts[self.at.slot_index] = Doubt(
                 slot.offset, payload, detail, whole=not evidence.torn, base=first.base if possible else -1,

@@ -249,3 +249,21 @@ def test_damaged_batches_of_one_answer_take_a_bounded_amount_of_memory() -> None
     assert [letter.payload for letter in reading.dead_letters] == [body for _, _, body in log]
     assert [row["value"] for row in reading.rows] == [value(6 * rows + row) for row in range(3)]
     assert reading.slots.position(0).a == stored.end
+
+
+def test_a_peer_that_sends_other_bytes_each_time_is_given_up() -> None:
+    """Or all that it has sent for one position would be kept: what it does not send again may be lost."""
+    body = bytearray(encode_batch([Record(value=bytes(1000))] * 400, base_offset=0))
+    reading = Reading()
+    tracemalloc.start()
+    for number in range(1, 100):
+        body[:8] = (number << 16).to_bytes(8)
+        body[60:64] = number.to_bytes(4)
+        reading.read(fetch_response(bytes(body), correlation_id=number, high_watermark=400))
+        if reading.corrupt:
+            break
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 7 << 20
+    assert reading.corrupt[0].position == Position(0, -1)
+    assert reading.dead_letters == []
