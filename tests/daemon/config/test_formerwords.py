@@ -1,12 +1,13 @@
 """Keys and values under their former names are read, and ``check`` names today's."""
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fastwire_daemon.cli.app import app
-from fastwire_daemon.config import ConfigError, parse_config
+from fastwire_daemon.config import ConfigError, formerwords, parse_config
 from tests.support.config_file import MINIMAL
 
 SCHEMA = """{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}"""
@@ -95,3 +96,9 @@ def test_check_says_the_present_names(tmp_path: Path) -> None:
     file.write_text(former(tmp_path))
     said = CliRunner().invoke(app, ["check", str(file)]).output.replace("\n", " ")
     assert f"note: {file}:13: pipelines.orders.decode.on_bad: is named on_error now" in said
+
+
+def test_the_complete_configuration_names_no_former_key() -> None:
+    text = (Path(__file__).parents[3] / "conf" / "complete.toml").read_text()
+    for *_, key in (*formerwords._KEYS, *formerwords._GONE):
+        assert not re.search(rf"^#? ?{key}\b", text, re.MULTILINE), key
