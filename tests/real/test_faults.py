@@ -86,6 +86,9 @@ def test_broker_restarted_under_load_with_an_open_roll(scene_of: Callable[..., S
         scene.feed.add(20)
         daemon.end()
     end(scene)
+    if isinstance(scene.broker, PulsarBroker):
+        # It would revalidate the locks of the killed one without end, on most of a core: the next test has a new one.
+        scene.broker.stop(at_once=True)
 
 
 @pytest.mark.parametrize("kind", ["failover", "classic", *seldom("none")])
