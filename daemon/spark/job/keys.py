@@ -107,7 +107,7 @@ class Keys:
             self._load(batch)
         self._batch = None
         shutil.rmtree(self._marks, ignore_errors=True)
-        self._marks.mkdir(parents=True)
+        self._marks.mkdir(parents=True, exist_ok=True)  # NFS keeps what a task of before has open
         late, forgotten = self._late, self._forgotten
         self._before = self._newest
         rows = replace(self._rows, secret=self._secret)

@@ -153,6 +153,15 @@ def test_files_without_a_use_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(np.load(folder / name).shape[1] for name, *_ in runs) < 8
 
 
+def test_marks_that_cannot_be_deleted_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on NFS, where a file that a task has open goes only when the task has ended."""
+    monkeypatch.setattr("shutil.rmtree", lambda _path, **_options: None)
+    keys = job(tmp_path)
+    for batch, key in enumerate("bcd"):
+        assert passed(keys, frame_of([("a", 0), (key, 0)]), batch)[-1] == key
+    assert len([*(keys_path(tmp_path) / "marks").iterdir()]) > 3
+
+
 @pytest.mark.parametrize("harm", ["document", "cut", "file", "bytes"])
 def test_missing_or_damaged_keys_are_refused(tmp_path: Path, harm: str) -> None:
     keys = job(tmp_path)
