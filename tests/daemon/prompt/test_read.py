@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import fastwire_daemon as fw
@@ -38,7 +39,7 @@ def test_all_that_a_topic_holds(broker: Any) -> None:
     table = fw.read(broker.url, "orders").to_table()
     assert sorted(table["value"].to_pylist()) == sorted(b"%d-%d" % (p, n) for p in range(2) for n in range(ROWS))
     for partition in range(2):
-        own = table.filter(pa.compute.equal(table["partition"], partition))["value"].to_pylist()
+        own = table.filter(pc.equal(table["partition"], partition))["value"].to_pylist()
         assert own == [b"%d-%d" % (partition, n) for n in range(ROWS)]
     if hasattr(broker, "violations"):
         assert broker.violations == []
