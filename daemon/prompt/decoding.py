@@ -1,7 +1,7 @@
 """Values as columns, at a prompt: the table ``[decode]`` as an argument, and the rows of a batch by it."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,7 +55,7 @@ def decode_table(
 
     Raises ConfigError; ValueError for ``columns`` that undecoded records do not have, and for none.
     """
-    if isinstance(columns, str) or (columns is not None and not columns):
+    if columns is not None and (isinstance(columns, str) or not isinstance(columns, Collection) or not len(columns)):
         raise ValueError(f"columns is a list of names, None for all columns, and not {columns!r}")
     if decode is not None:
         keys = {"format": decode} if isinstance(decode, str) else dict(decode)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -71,20 +72,26 @@ def read(
     choice, begin = system.chosen(topic, pattern, start)
     if limit is not None and (isinstance(limit, bool) or limit < 0):
         raise ValueError(f"limit is a number of rows, not {limit!r}")
-    if partitions is not None and not isinstance(partitions, Iterable):
-        raise ValueError(f"partitions are several numbers, such as [{partitions}], not {partitions!r}")
+    numbers = None if partitions is None else _numbers(partitions)
     table = decode_table(decode, columns, made.system)
     return Records(
         made,
         choice,
         begin,
         end=_moment(end),
-        partitions=None if partitions is None else frozenset(partitions),
+        partitions=numbers,
         columns=None if columns is None else tuple(columns),
         limit=limit,
         decode=table,
         progress=progress,
     )
+
+
+def _numbers(partitions: Iterable[int]) -> frozenset[int]:
+    numbers = frozenset(partitions) if isinstance(partitions, Iterable) else None
+    if numbers is None or not all(isinstance(each, Integral) for each in numbers):
+        raise ValueError(f"partitions are several numbers, such as [1], not {partitions!r}")
+    return numbers
 
 
 def _moment(end: str | datetime) -> datetime | None:

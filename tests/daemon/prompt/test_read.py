@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +44,13 @@ def test_all_that_a_topic_holds(broker: Any) -> None:
         assert own == [b"%d-%d" % (partition, n) for n in range(ROWS)]
     if hasattr(broker, "violations"):
         assert broker.violations == []
+
+
+def test_names_and_numbers_in_an_array(broker: Any) -> None:
+    """Those of a frame are an index of Pandas, which has no truth value."""
+    chosen: dict[str, Any] = {"columns": np.array(["value", "partition"]), "partitions": np.array([1])}
+    table = fw.read(broker.url, "orders", **chosen).to_table()
+    assert table.column_names == ["value", "partition"] and set(table["partition"].to_pylist()) == {1}
 
 
 def test_partitions_columns_and_a_limit(broker: Any) -> None:
@@ -185,8 +193,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a limit": ({"limit": -1}, "limit is a number of rows"),
     "no columns": ({"columns": []}, r"columns is a list of names, None for all columns, and not \[\]"),
     "one column": ({"columns": "value"}, "columns is a list of names"),
+    "columns that are gone once they are read": ({"columns": iter(["value"])}, "columns is a list of names"),
     "no inferred columns": ({"columns": [], "decode": "json"}, "columns is a list of names"),
     "one partition": ({"partitions": 1}, r"partitions are several numbers, such as \[1\], not 1"),
+    "partitions as a text": ({"partitions": "1"}, "partitions are several numbers, such as .*, not '1'"),
+    "a partition as a text": ({"partitions": ["1"]}, "partitions are several numbers"),
 }
 
 
