@@ -75,7 +75,7 @@ class LoopThread:
             if refused():
                 future.cancel()
             if not future.cancelled():
-                task = self._loop.create_task(work())
+                task = self._loop.create_task(_begun(work))
                 future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
                 task.add_done_callback(partial(_settle, future))
 
@@ -89,6 +89,11 @@ class LoopThread:
         finally:
             future.cancel()
             self._calls.discard(future)
+
+
+async def _begun(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """Return what the coroutine of ``work`` returns; also its exception is that of a task then."""
+    return await work()
 
 
 def _settle(future: "Future[_T]", task: "asyncio.Task[_T]") -> None:

@@ -5,7 +5,7 @@ import gc
 import itertools
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -40,6 +40,25 @@ def test_a_call_that_comes_while_it_closes_does_not_wait() -> None:
     closing.join(30)
     assert not closing.is_alive() and not late
     made.close()
+
+
+def test_work_that_cannot_begin_ends_its_call() -> None:
+    made, raised = LoopThread("test"), list[BaseException]()
+
+    def refuses() -> Coroutine[Any, Any, None]:
+        raise ValueError("no such argument")
+
+    def call() -> None:
+        try:
+            made.call(refuses)
+        except ValueError as exc:
+            raised.append(exc)
+
+    calling = threading.Thread(target=call, daemon=True)
+    calling.start()
+    calling.join(5)
+    made.close()
+    assert len(raised) == 1
 
 
 def test_a_call_that_waits_ends_with_it() -> None:
