@@ -65,29 +65,20 @@ def write(
     system = system_named(made.system)
     system.grammar.topic(topic)
     options = WriteOptions(batch=BATCH, compression=compression, create=create)
+    columns = {_KEY: key, _HEADERS: headers, _PARTITION: partition, _TIME: event_time}
     stream = _stream_of(data)
-    chosen = {
-        _VALUE: _value_of(stream.schema, value),
-        _KEY: key,
-        _HEADERS: headers,
-        _PARTITION: partition,
-        _TIME: event_time,
-    }
-    if twice := next((name for name, count in Counter(stream.schema.names).items() if count > 1), None):
-        raise ValueError(f'there are several columns "{twice}": give each a name of its own')
-    for name in filter(None, chosen.values()):
-        if name not in stream.schema.names:
-            raise ValueError(f'there is no column "{name}": there are {", ".join(stream.schema.names)}')
-    records = (_records(batch, chosen) for batch in _slices(stream))
-    thread = LoopThread("fastwire write")
     try:
-        with Progress(progress) as line:
-            return thread.call(partial(_written, made, topic, options, records, line))
+        chosen = _chosen(stream.schema, value, columns)
+        records = (_records(batch, chosen) for batch in _slices(stream))
+        thread = LoopThread("fastwire write")
+        try:
+            with Progress(progress) as line:
+                return thread.call(partial(_written, made, topic, options, records, line))
+        finally:
+            thread.close()
     except Exception:  # not after Ctrl-C, when another thread may read it still
         stream.close()  # a connection of DuckDB is busy until then
         raise
-    finally:
-        thread.close()
 
 
 async def _written(
@@ -114,6 +105,17 @@ def _stream_of(data: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(data)
     except pa.ArrowException as exc:
         raise ValueError(f"{type(data).__name__} has a column of a type that pyarrow does not read: {exc}") from None
+
+
+def _chosen(schema: pa.Schema, value: str, columns: dict[str, str | None]) -> dict[str, str | None]:
+    """Return ``columns`` with that of the values. Raises ValueError for names that are not there, or there twice."""
+    chosen = {_VALUE: _value_of(schema, value), **columns}
+    if twice := next((name for name, count in Counter(schema.names).items() if count > 1), None):
+        raise ValueError(f'there are several columns "{twice}": give each a name of its own')
+    for name in filter(None, chosen.values()):
+        if name not in schema.names:
+            raise ValueError(f'there is no column "{name}": there are {", ".join(schema.names)}')
+    return chosen
 
 
 def _value_of(schema: pa.Schema, value: str) -> str | None:

@@ -129,11 +129,20 @@ def test_forms_of_columns_in_objects(kafka: KafkaDevBroker, form: str) -> None:
     assert orjson.loads(value) == {"x": found}
 
 
-def test_an_engine_is_free_after_a_failure(kafka: KafkaDevBroker) -> None:
+@pytest.mark.parametrize(
+    ("sql", "key", "said"),
+    [
+        ("SELECT INTERVAL 1 DAY AS x", None, "has no JSON form, cast it first"),
+        ("SELECT 1 AS x", "id", 'there is no column "id"'),
+    ],
+)
+def test_an_engine_is_free_after_a_failure(kafka: KafkaDevBroker, sql: str, key: str | None, said: str) -> None:
+    """Also while the error is kept, as a prompt does it: its frames hold the stream."""
     with duckdb.connect() as engine:
-        with pytest.raises(ValueError, match="has no JSON form, cast it first"):
-            fw.write(kafka.url, "copies", engine.sql("SELECT INTERVAL 1 DAY AS x"))
+        with pytest.raises(ValueError, match=said) as kept:
+            fw.write(kafka.url, "copies", engine.sql(sql), key=key)
         assert fw.write(kafka.url, "copies", engine.sql("SELECT 1 AS x")).records == 1
+        assert kept.tb is not None
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
