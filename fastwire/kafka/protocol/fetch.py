@@ -201,7 +201,9 @@ class Fetcher:
 
     def _wanted(self, indexes: Collection[int]) -> Sequence[Wanted]:
         slots, most = self._slots, self.limits.partition_bytes
-        return [Wanted(self._targets[one], slots.fetch_offset(one), slots.fetch_bytes(one, most)) for one in indexes]
+        # A broker fills an answer from its beginning: others must not cut off what is behind a doubtful batch.
+        ordered = sorted(indexes, key=lambda one: not slots.fetch_bytes(one, 0))
+        return [Wanted(self._targets[one], slots.fetch_offset(one), slots.fetch_bytes(one, most)) for one in ordered]
 
     def _body(self, targets: Iterable[Target], asked: Body, wait_ms: int) -> Body:
         return {

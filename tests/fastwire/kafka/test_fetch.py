@@ -68,11 +68,13 @@ class Scene:
         *,
         records: int = 0,
         stable: dict[int, int] | None = None,
+        damaged: int = -1,
         **more: Any,
     ) -> None:
         """Answer request ``request`` of the last ``pump``; each partition's end, and how many records it gives.
 
-        In a session the partitions are those of ``ends``; ``more`` are fields of the answer.
+        In a session the partitions are those of ``ends``; ``more`` are fields of the answer. The records of ``damaged``
+        have a wrong checksum.
         """
         correlation_id, version, body = self.sent[request]
         told = []
@@ -80,12 +82,15 @@ class Scene:
         for number in numbers:
             offset = self.slots.position(number).a
             made = [Record(value=b"v", timestamp=1)] * records
+            batch = encode_batch(made, base_offset=offset) if made else b""
+            if number == damaged:
+                batch = batch[:-1] + b"!"
             told.append(
                 {
                     "partition_index": number,
                     "high_watermark": ends[number],
                     "last_stable_offset": (stable or ends)[number],
-                    "records": encode_batch(made, base_offset=offset) if made else b"",
+                    "records": batch,
                 }
             )
         answer = {"responses": [{"topic": "t", "topic_id": ID, "partitions": told}] if told else [], **more}
@@ -112,6 +117,15 @@ def test_what_has_news_is_asked_for_at_once_and_in_turn() -> None:
     scene.answer(0, dict.fromkeys(range(4), 100), records=1)
     assert scene.pump() == [([0, 1], 0)]  # behind the one that is in flight
     assert [one["fetch_offset"] for topic in scene.sent[0][2]["topics"] for one in topic["partitions"]] == [11, 11]
+
+
+def test_a_partition_in_doubt_is_asked_for_first() -> None:
+    """Or its answer has what others leave of the room, and what did not fit into it is taken for what is not there."""
+    scene = Scene(6)
+    assert scene.pump() == [([0, 1, 2], 500), ([3, 4, 5], 0)]
+    scene.answer(0, dict.fromkeys(range(6), 100), records=1, damaged=1)
+    assert [scene.slots.position(number).a for number in range(3)] == [11, 10, 11]
+    assert scene.pump() == [([1, 0, 2], 0)]
 
 
 def test_nobody_behind_waits_for_news_in_one_request() -> None:
