@@ -614,6 +614,12 @@ cdef class Scanner(ChunkScanner):
                 self.refuse(Reason.MESSAGE, found[0][1])
                 return True
             self.keep_dead_letter(slot, found, run.base)
+            # A broker that knows its true offset does not send it again if the one in its head is behind that.
+            payload, detail = run.found[0]
+            self.slots.doubts[self.at.slot_index] = Doubt(
+                run.base, payload, detail, base=run.base, claim=run.end if run.count == 1 else -1
+            )
+            slot.doubted = True
         slot.confirmed = run.base
         slot.room = max(slot.room, slot.received)    # the next response has what follows it, too
         return True
