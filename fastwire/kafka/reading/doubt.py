@@ -81,7 +81,8 @@ class Doubt:
         """Bytes and details of the batch, of the ``missed`` ones before it, and of those between it and its end."""
         found, unsure = [*self.missed, (self.payload, self.detail)], list[tuple[bytes, str]]()
         for run in self._runs:
-            if self._behind <= run.base and run.end <= self._limit:
+            own = run.found[0][0] == self.payload  # whatever it claims
+            if not own and self._behind <= run.base and run.end <= self._limit:
                 return found + unsure
             for one in run.found:
                 if one[0] == self._answer:

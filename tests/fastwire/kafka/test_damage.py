@@ -9,6 +9,7 @@ import pytest
 
 from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.position import Position
+from tests.support.kafka.damaged_log import IndexedLog
 from tests.support.kafka.golden import Reading, StoredLog, fetch_response
 
 FIRST = range(8)  # bytes of the first offset, which no sum covers
@@ -172,6 +173,20 @@ def test_a_batch_that_was_damaged_on_the_way_is_no_dead_letter(name: str, at: in
         rows = LogOnTheWay(log, which, at).read(reading, room=1)
         assert [row["offset"] for row in rows] == [offset for first, end, _ in log for offset in range(first, end)]
         assert reading.dead_letters == []
+
+
+def test_damage_behind_a_batch_whose_head_claims_what_follows_both() -> None:
+    """Where the first of them ends is searched for; both become dead letters, whatever the first one claims."""
+    ends = [(0, 7), (107, 119), (119, 128), (128, 135), (136, 142), (145, 156), (156, 161), (161, 171), (171, 175)]
+    log = [batch(first, end - first) for first, end in [*ends, (176, 186)]]
+    log[2] = damaged(log, 2, 100, 1).batches[2]
+    log[1] = damaged(log, 1, 7, 107 ^ 165).batches[1]
+    reading = Reading()
+    rows = IndexedLog(log, 3).read(reading)
+    assert [letter.payload for letter in reading.dead_letters] == [log[1][2], log[2][2]]
+    assert [row["offset"] for row in rows] == [
+        offset for first, end, _ in [log[0], *log[3:]] for offset in range(first, end)
+    ]
 
 
 def test_several_in_a_row() -> None:
