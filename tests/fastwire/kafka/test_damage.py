@@ -176,7 +176,7 @@ def test_a_batch_that_was_damaged_on_the_way_is_no_dead_letter(name: str, at: in
 
 
 def test_damage_behind_a_batch_whose_head_claims_what_follows_both() -> None:
-    """Where the first of them ends is searched for; both become dead letters, whatever the first one claims."""
+    """The end of the first one is searched for; both become dead letters, whatever it claims."""
     ends = [(0, 7), (107, 119), (119, 128), (128, 135), (136, 142), (145, 156), (156, 161), (161, 171), (171, 175)]
     log = [batch(first, end - first) for first, end in [*ends, (176, 186)]]
     log[2] = damaged(log, 2, 100, 1).batches[2]
