@@ -53,11 +53,7 @@ class Publication:
         sizes = [file.nbytes for file in (*entry.files, *entry.dead_letters)]
         for i, ((staged, name), nbytes) in enumerate(zip(entry.moves(number, self._extension), sizes, strict=True)):
             moved = move(staged, name, nbytes)
-            if not moved and not self._storage.exists(name):
-                # It was published, and has expired or was archived; or the dataset was not in its place for a moment,
-                # and then the records must not count as landed (R14).
-                if not self._storage.exists(entry_name(number)):
-                    raise gone(self._storage)
+            if not moved and self._may_be_away(number, name):
                 moved = move(staged, name, nbytes)
             if fresh and not moved and self._is_lost(number, name):
                 raise DatasetDamagedError(
@@ -66,6 +62,18 @@ class Publication:
                 )
             self._reached(f"{step}:{i}")
         self.unsynced |= entry.folders
+
+    def _may_be_away(self, number: int, name: str) -> bool:
+        """Return True if a file that is not staged is not visible either.
+
+        It was published, and has expired or was archived; or the dataset was not in its place for a moment, and then
+        its records must not count as landed (R14). Raises DatasetGoneError if the dataset is not there by now.
+        """
+        if self._storage.exists(name):
+            return False
+        if not self._storage.exists(entry_name(number)):
+            raise gone(self._storage)
+        return True
 
     def _is_lost(self, number: int, name: str) -> bool:
         """Return True if a file is neither visible nor, as a later entry would show, published and expired."""

@@ -316,11 +316,15 @@ class VoidDroppedUnsynced(Writer):
 
 
 class IdentityForgotten(Writer):
-    """R14 off: each opening takes what is at the path."""
+    """R14 off: each opening takes what is at the path, and what is not staged counts as published."""
 
     def _forget(self) -> None:
         super()._forget()
         self._identity = Identity(self._storage)
+
+    def _publish(self, number: int, entry: LogEntry, step: str) -> None:
+        vars(self._publication)["_may_be_away"] = lambda *_: False
+        super()._publish(number, entry, step)
 
 
 class NewFoldersUnsynced(Writer):
