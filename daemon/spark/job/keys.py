@@ -5,12 +5,10 @@ that stand behind it. A batch begins with those of the batch before, so it may r
 holds the hashes of keys and the times of their records; it is read where it is, so memory does not grow with it.
 """
 
-import fcntl
 import json
 import os
 import secrets
 import shutil
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -84,7 +82,6 @@ class Keys:
         self._marks = self._folder / "marks"
         self._rows = rows
         self._delay = round(watermark * 1e6)
-        self._lock: weakref.finalize[..., Keys] | None = None
         self._batch: int | None = None  # whose end the fields below are
         self._secret = b""
         self._runs: list[_Run] = []
@@ -104,10 +101,8 @@ class Keys:
     def search(self, frame: Any, batch: int) -> FoundRows:
         """Read the rows of ``batch``, and tell apart those that are late or have a key that is known.
 
-        Raises ConfigurationRefused if the keys of the batch before are missing or damaged, or another job has them.
+        Raises ConfigurationRefused if the keys of the batch before are missing or damaged.
         """
-        if self._lock is None:
-            self._take_folder()
         if self._batch is None or self._batch != batch - 1:
             self._load(batch)
         self._batch = None
@@ -134,20 +129,6 @@ class Keys:
         seen = sum(good for _, good, _ in files)
         bad = sum(each for _, _, each in files)
         return FoundRows(rows.open, seen - behind - again.shape[1], bad, again.shape[1], behind)
-
-    def _take_folder(self) -> None:
-        """Keep other jobs from the keys, up to the end of this object or of the process."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise ConfigurationRefused(
-                f"another job that runs drops duplicates by the keys in {self._folder}: end it, or give this one a "
-                "checkpoint of its own"
-            ) from None
-        self._lock = weakref.finalize(self, os.close, lock)
 
     def _chunks(self, names: Sequence[str]) -> Iterator[np.ndarray]:
         """Yield the marks of some files in arrays of about the same size."""

@@ -135,19 +135,8 @@ def test_a_checkpoint_that_falls_back_has_the_keys_of_its_batch(tmp_path: Path) 
     keys = job(tmp_path)
     assert passed(keys, frame_of([("a", 0), ("b", 0), ("c", 0)]), 2) == ["c"]
     assert not (keys_path(tmp_path) / "3.json").exists()
-    keys = job(tmp_path)
-    assert passed(keys, frame_of([("c", 0), ("d", 0)]), 3) == ["d"]
-    keys = job(tmp_path)
-    assert passed(keys, frame_of([("a", 0), ("d", 0)]), 0) == ["a", "d"]  # all of them
-
-
-def test_keys_are_those_of_one_job_at_a_time(tmp_path: Path) -> None:
-    keys = job(tmp_path)
-    assert passed(keys, frame_of([("a", 0)]), 0) == ["a"]
-    with pytest.raises(ConfigurationRefused, match="another job that runs drops duplicates by the keys in"):
-        job(tmp_path).search(frame_of([("a", 0)]), 1)
-    del keys  # as with the process
-    assert passed(job(tmp_path), frame_of([("a", 0), ("b", 0)]), 1) == ["b"]
+    assert passed(job(tmp_path), frame_of([("c", 0), ("d", 0)]), 3) == ["d"]
+    assert passed(job(tmp_path), frame_of([("a", 0), ("d", 0)]), 0) == ["a", "d"]  # all of them
 
 
 def test_files_without_a_use_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +167,6 @@ def test_missing_or_damaged_keys_are_refused(tmp_path: Path, harm: str) -> None:
     keys = job(tmp_path)
     for batch in range(2):
         passed(keys, frame_of([(f"{batch}", 0)]), batch)
-    del keys
     folder = keys_path(tmp_path)
     if harm == "document":
         (folder / "1.json").unlink()
