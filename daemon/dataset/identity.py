@@ -33,7 +33,7 @@ class Identity:
         """
         if description is None:
             if self._id:
-                raise self._gone()
+                raise gone(self._storage)
         elif not self._id:
             self._id = description.id
         elif description.id != self._id:
@@ -73,10 +73,7 @@ class Identity:
         """
         data = self._storage.read(entry_name(before) if before else DESCRIPTION)
         if data is None or (before and crc32c(data) != tail):
-            raise self._gone()
-
-    def _gone(self) -> DatasetGoneError:
-        return gone(self._storage)
+            raise gone(self._storage)
 
 
 def gone(storage: Storage) -> DatasetGoneError:

@@ -70,7 +70,8 @@ cdef class Buffer:
 cdef class Scratch:
     """The memory in which a column chunk is laid out and compressed, for one writer at a time."""
 
-    cdef object compress         # with a context of its own; None in a new one
+    cdef tuple kind              # codec and level
+    cdef object compress         # with a context of its own
     cdef Buffer page
     cdef Bytes plain             # values of a page, aligned
     cdef Bytes index             # places of picked values
@@ -82,5 +83,5 @@ cdef class Scratch:
     cdef void shrink(self) noexcept
 
 
-cdef Scratch take_scratch(object kind)
-cdef int give_scratch(object kind, Scratch scratch) except -1
+cdef Scratch take_scratch(str codec, object level)
+cdef int give_scratch(Scratch scratch) except -1

@@ -3,7 +3,7 @@
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 
-from fastwire.parquet.codec import context_size
+from fastwire.parquet.codec import compressor, context_size
 
 cdef enum:
     KEPT = 4 << 20               # bytes of a buffer that stays for the next chunk
@@ -12,7 +12,7 @@ cdef enum:
 
 # Fresh memory is mapped page by page at its first use, which costs a small file more than its levels do. The
 # interpreter lock guards the list.
-cdef list _spare = []            # (kind, Scratch), the one given last at the end
+cdef list _spare = []            # the one given last at the end
 
 
 @cython.final
@@ -64,19 +64,25 @@ cdef void shrink(Bytes* b) noexcept:
         bytes_drop(b)
 
 
-cdef Scratch take_scratch(object kind):
-    """Return one that ``give_scratch`` was given for the same kind, or a new one."""
+cdef Scratch take_scratch(str codec, object level):
+    """Return one that was given back with this codec and level, or a new one. Raises ValueError for no codec."""
+    cdef Scratch scratch
     cdef Py_ssize_t at
+    cdef tuple kind = (codec, level)
     for at in range(len(_spare) - 1, -1, -1):
-        if _spare[at][0] == kind:
-            return _spare.pop(at)[1]
-    return Scratch()
+        scratch = _spare[at]
+        if scratch.kind == kind:
+            return _spare.pop(at)
+    scratch = Scratch()
+    scratch.kind = kind
+    scratch.compress = compressor(codec, level)
+    return scratch
 
 
-cdef int give_scratch(object kind, Scratch scratch) except -1:
+cdef int give_scratch(Scratch scratch) except -1:
     """Keep it for the next writer, in place of the one given first if there are many, unless it is large."""
     if scratch.size() <= SPARE:
-        _spare.append((kind, scratch))
+        _spare.append(scratch)
         if len(_spare) > MOST_SPARE:
             del _spare[0]
     return 0

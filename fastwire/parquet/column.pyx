@@ -66,7 +66,7 @@ cdef class PageWriter:
     cdef int rest(self) except -1:
         """Give back all memory until the next chunk: many files may be open, and few are written at once."""
         if self.scratch is not None:
-            give_scratch((self.codec, self.level), self.scratch)
+            give_scratch(self.scratch)
         self.scratch = None
         return 0
 
@@ -85,9 +85,7 @@ cdef class PageWriter:
         cdef Ends ends = Ends(node) if stats else None
         cdef bint number = node.physical == INT32 or node.physical == INT64
         if self.scratch is None:
-            self.scratch = take_scratch((self.codec, self.level))
-            if self.scratch.compress is None:
-                self.scratch.compress = compressor(self.codec, self.level)
+            self.scratch = take_scratch(self.codec, self.level)
         self.began = self.data_at = self.position
         self.dictionary_at = -1
         self.raw = self.packed = 0

@@ -22,7 +22,7 @@ from typing import Any
 
 __all__ = ["Part", "Soaked", "added_up", "commit", "settings"]
 
-# What makes a soak shorter or longer; the summary names those that were set.
+# Environment variables that make a soak shorter or longer; the summary names those that were set.
 SETTINGS = ("FASTWIRE_FUZZ_SECONDS", "FASTWIRE_CAMPAIGN_CYCLES", "FASTWIRE_KILLS")
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,7 @@
 """Stacks of a process that hangs: those of its threads, and what each of its tasks awaits.
 
-``install`` in the process that may hang; whoever waits for it in vain sends ``ASKED`` and reads its standard error.
+The process that may hang calls ``install``. A test whose wait for it has timed out sends it ``ASKED``, and reads its
+standard error.
 """
 
 import asyncio

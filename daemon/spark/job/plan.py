@@ -95,7 +95,7 @@ def _planned(rows: Any, name: str, job: SparkConfig, *, by_number: bool = False)
     if job.dedupe is not None and rows.isStreaming:
         from .keyed import KeyedRows
 
-        # What no two rows share, and the time, which is the last of them in either case.
+        # Together these columns tell a row from all others; the last of them is its time.
         place = (*ORDINALS, "timestamp") if isinstance(job.source, SparkDataset) else PLACE
         hidden = [Column(f"<{each}>", "input", each) for each in place if each in source or each in ORDINALS]
         columns += hidden

@@ -92,7 +92,7 @@ class Doubt:
             if not run.damaged:
                 found += unsure
                 unsure = []
-        # Behind a size that lies come parts of batches.
+        # A batch whose head has a wrong size is followed by parts of batches, which are no batches.
         return found + unsure if self._next == self._limit else found
 
     @property

@@ -388,7 +388,7 @@ class LosesPart(LocalBucket):
             if len(self.parts) == self.lost + 1:
                 raise StoreAwayError("no answer")
 
-        begun.write = lossy  # type: ignore[method-assign]
+        begun.write = lossy  # type: ignore[method-assign] # the answer to one part is lost
         return begun
 
 

@@ -226,7 +226,7 @@ def test_columns_of_json_are_inferred_without_a_table(broker: Any) -> None:
 
 
 def test_columns_that_are_inferred_can_be_named(broker: Any) -> None:
-    """Of a reader these are all that it has, also where later records have further fields."""
+    """A reader has these columns and no others, also where later records have further fields."""
     broker.create_topic("values", 1)
     broker.produce("values", [b'{"id": 1}'] * 9_999 + [b'{"id": 2, "city": "Bern"}', b'{"id": 3, "more": 1}'], 0)
     wanted: dict[str, Any] = {"decode": "json", "columns": ["city", "_partition"], "progress": False}

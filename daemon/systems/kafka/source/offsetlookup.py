@@ -126,30 +126,26 @@ class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
         beyond: Iterable[Partition],
     ) -> dict[tuple[str, int], tuple[int, int]]:
         kept = dict(committed)
-        for one in beyond:
+
+        def drop(one: Partition, why: str, **more: int) -> None:
             offset, _ = kept.pop(one.place)
-            log.warning(
+            log.warning(why, topic=str(one.log), offset=offset, **more)
+
+        for one in beyond:
+            drop(
+                one,
                 "the group's offset lies behind the end of the log, so records were lost or the log is another one: "
                 "reading goes on where the records that have landed end",
-                topic=str(one.log),
-                offset=offset,
                 log_ends=one.end,
             )
         for one in self._of_former_logs(partitions, kept):
-            offset, _ = kept.pop(one.place)
-            log.warning(
+            drop(
+                one,
                 "the group's offset may be that of the log before a break: reading goes on where the records of this "
                 "log end that have landed",
-                topic=str(one.log),
-                offset=offset,
             )
         for one in outdated(partitions, committed, self.coverage):
-            offset, _ = kept.pop(one.place)
-            log.warning(
-                "the group's offset is that of the topic that was deleted: reading begins at the beginning",
-                topic=str(one.log),
-                offset=offset,
-            )
+            drop(one, "the group's offset is that of the topic that was deleted: reading begins at the beginning")
         return kept
 
     def _of_former_logs(

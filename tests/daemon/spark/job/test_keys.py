@@ -48,7 +48,7 @@ class Frame:
 
     tasks: Sequence[pa.RecordBatch]
 
-    def mapInArrow(self, task: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> "Frame":  # noqa: N802
+    def mapInArrow(self, task: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> "Frame":  # noqa: N802 - Spark's name
         return Frame([each for batch in self.tasks for each in task(iter([batch.slice(0, 3), batch.slice(3)]))])
 
     def collect(self) -> list[tuple[Any, ...]]:
@@ -116,7 +116,7 @@ def test_rows_stay_as_by_a_dictionary_of_keys(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(module, "_FAN", dice.choice([2, 4]))
     keys, expected = job(tmp_path), Expected(HOUR)
     for batch in range(25):
-        # One time for each key of a batch: which copy stays is nobody's promise.
+        # One time for each key of a batch: which copy stays is not promised.
         times = {f"k{number}": (batch + dice.randrange(-14, 1)) * 600 for number in range(30)}
         names = [dice.choice([*times, ""]) for _ in range(dice.choice([0, 1, 5, 30]))]
         rows = [(name, times.get(name, 0)) for name in names]
@@ -153,7 +153,7 @@ def test_files_without_a_use_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(np.load(folder / name).shape[1] for name, *_ in runs) < 8
 
 
-def test_marks_that_cannot_be_deleted_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_that_cannot_be_deleted_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on NFS, where a file that a task has open goes only when the task has ended."""
     monkeypatch.setattr("shutil.rmtree", lambda _path, **_options: None)
     keys = job(tmp_path)
