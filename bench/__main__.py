@@ -3,7 +3,8 @@
     python -m bench [--all] [--json] [--save NAME] [BENCH ...]
 
 ``--all`` takes every size, batch and codec instead of those that have a target. ``--json`` leaves the tables out.
-``--save`` writes the lines with machine and versions to ``bench/results/NAME.json``. Names choose benches.
+``--save`` writes the lines with machine and versions to ``bench/results/NAME.json``. Names choose benches. A bench that
+fails leaves the others their figures; the exit code is then 1.
 """
 
 import argparse
@@ -45,7 +46,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def lines_of(bench: str, every: bool) -> list[dict[str, Any]]:
-    """The figures of one bench, printed while they come."""
+    """The figures of one bench, printed while they come. Raises ChildProcessError if it fails."""
     command = [sys.executable, "-m", f"bench.{bench}", "--json", *(["--all"] if every else [])]
     found = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -54,7 +55,7 @@ def lines_of(bench: str, every: bool) -> list[dict[str, Any]]:
             print(line, end="", flush=True)
             found.append(json.loads(line))
     if process.returncode:
-        raise SystemExit(f"bench {bench} ended with {process.returncode}")
+        raise ChildProcessError(f"bench {bench} ended with {process.returncode}")
     return found
 
 
@@ -80,10 +81,14 @@ def main() -> None:
     where = machine()
     print(json.dumps({"bench": "machine", **where}), flush=True)
     figures: dict[str, list[dict[str, Any]]] = {}
-    took = []
+    took, failures = [], []
     for bench in args.benches or BENCHES:
         began = time.monotonic()
-        figures[bench] = lines_of(bench, args.all)
+        try:
+            figures[bench] = lines_of(bench, args.all)
+        except ChildProcessError as error:
+            print(error, file=sys.stderr, flush=True)
+            failures.append(str(error))
         took.append({"bench": "seconds", "of": bench, "seconds": round(time.monotonic() - began)})
     targets = judged(figures)
     for line in (*took, *targets):
@@ -97,6 +102,8 @@ def main() -> None:
             json.dumps({"machine": where, **figures, "targets": targets}, indent=1) + "\n", encoding="utf-8"
         )
         print(f"\n{path}", file=sys.stderr)
+    if failures:
+        raise SystemExit("; ".join(failures))
 
 
 if __name__ == "__main__":
