@@ -333,7 +333,8 @@ class Start:
     positions: Mapping[str, Position] = field(default_factory=dict)
     """Positions by the full name of the partition (or of an unpartitioned topic)."""
     offset: int | None = None
-    """An offset for every partition, moved into the range that its log holds; only ``tail`` sets it."""
+    """An offset for every partition, moved into the range that its log holds; a negative one counts from the end. Only
+    commands and programs that read at a prompt set it."""
     group: str = ""
     """The consumer group whose committed offsets are the first positions."""
 

@@ -5,6 +5,7 @@ A system is a folder here with the module ``system``, whose ``SYSTEM`` is that o
 jobs. ``fastwire.systems`` lists the systems. No module outside the folder of a system depends on which one it is.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -29,6 +30,9 @@ from .source import Source, SourceEvents
 from .writer import WriteOptions, Writer
 
 __all__ = ["Described", "FileCheck", "LimitedSource", "MakeSource", "SchemaTexts", "System", "TopicReader"]
+
+
+_BEFORE_END = re.compile(r"-[1-9][0-9]{0,17}")
 
 
 class SchemaTexts(Protocol):
@@ -133,7 +137,12 @@ class System(ABC):
         """
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
-        """Return the first position of ``topics`` that ``text``, the option ``--from``, names. Raises ValueError."""
+        """Return the first position of ``topics`` that ``text``, the option ``--from``, names. Raises ValueError.
+
+        A text such as "-10" is so many records before the end of each partition.
+        """
+        if _BEFORE_END.fullmatch(text):
+            return Start("latest", offset=int(text))
         return parse_start(text, self.grammar)
 
     def chosen(

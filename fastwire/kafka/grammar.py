@@ -24,7 +24,7 @@ GRAMMAR = Grammar(
     positions=POSITIONS,
     start_example='{ "<topic>-0" = "1234" }',
     position_help=(
-        "OFFSET for every partition (the nearest one that its log holds), or 0=OFFSET,2=OFFSET for these partitions; "
+        "OFFSET for every partition (the nearest one that its log holds), or 0=OFFSET,2=-10 for these partitions; "
         "the others start at latest"
     ),
     exactly_once="transactions",

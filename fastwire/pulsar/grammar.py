@@ -37,7 +37,7 @@ GRAMMAR = Grammar(
     group_word="subscription",
     positions=POSITIONS,
     start_example='{ "<topic>-partition-0" = "12:34" }',
-    position_help="LEDGER:ENTRY, for one partition (TOPIC-partition-0)",
+    position_help="LEDGER:ENTRY, for one partition (TOPIC-partition-0); -10 counts entries of the newest ledger",
     keeps_schemas=True,
     exactly_once="deduplication",
     options=(

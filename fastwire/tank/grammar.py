@@ -22,7 +22,7 @@ GRAMMAR = Grammar(
     positions=POSITIONS,
     start_example='{ "<topic>/0" = "1234" }',
     position_help=(
-        "SEQUENCE for every partition (the nearest one that its log holds), or 0=SEQUENCE,2=SEQUENCE for these "
+        "SEQUENCE for every partition (the nearest one that its log holds), or 0=SEQUENCE,2=-10 for these "
         "partitions; the others start at latest"
     ),
     options=(KeyOption("--client-id", "client_id", "Client id, for the brokers' logs and quotas."),),

@@ -49,7 +49,8 @@ def tail(
         str,
         typer.Option(
             "--from",
-            help="First position: earliest, latest, -5m (a time ago), an RFC 3339 time, or a position. "
+            help="First position: earliest, latest, -10 (so many records before the end of each partition), "
+            "-5m (a time ago), an RFC 3339 time, or a position. "
             + " ".join(f"{grammar.title}: {grammar.position_help}." for grammar in grammars() if grammar.position_help),
         ),
     ] = "latest",

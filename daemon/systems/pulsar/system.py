@@ -56,12 +56,13 @@ class _Pulsar(System):
             return "earliest" if start.kind == "earliest" else "latest"
 
         settings = ClientSettings(**client_fields(connection), columns=columns)
-        return Reader(settings, pool, topics.names, read_from(), pattern=pattern_of(topics), patience_s=0.0)
+        pattern, before_end = pattern_of(topics), -(start.offset or 0)
+        return Reader(settings, pool, topics.names, read_from(), pattern=pattern, before_end=before_end, patience_s=0.0)
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         if _POSITION.fullmatch(text):
             return parse_start(dict.fromkeys(topics.names, text), self.grammar)
-        if re.fullmatch(r"[0-9]+|([0-9]+=[0-9]+,?)+", text):
+        if re.fullmatch(r"[0-9]+|([0-9]+=-?[0-9]+,?)+", text):
             raise ValueError("of Pulsar is LEDGER:ENTRY, of one partition")
         return super().start_of(text, topics)
 

@@ -114,6 +114,8 @@ class PulledPartition(StagedPartition, Generic[L]):
         name = self.start_name
         at = None if self.recreated else start.positions.get(name)
         if at is not None:
+            if at.a < 0:
+                return self._within(self.end + at.a)
             if not self.log_start <= at.a <= self.end:
                 held = f"begins at {self.log_start} and ends before {self.end}"
                 raise LogStopped(f"{self.log}: the start {at.a} lies outside of the log, which {held}", "start")
@@ -121,9 +123,13 @@ class PulledPartition(StagedPartition, Generic[L]):
         if self.late or self.recreated or start.kind == "earliest":
             return self.log_start
         if start.offset is not None:
-            return min(max(start.offset, self.log_start), self.end)
+            return self._within(start.offset + (self.end if start.offset < 0 else 0))
         if start.kind == "latest":
             return self.end
         if start.kind in ("time", "group"):
             return None
         raise LogStopped(f"{self.log}: start names no position for {name}", "start")
+
+    def _within(self, offset: int) -> int:
+        """Return the nearest offset that the log holds."""
+        return min(max(offset, self.log_start), self.end)

@@ -33,6 +33,16 @@ class SystemTools(SystemSuite):
             scene.broker.backlog(TOPIC, GROUP)
 
     @on_a_loop
+    async def test_a_reader_begins_before_the_end(self, scene: Scene) -> None:
+        """A start such as "-3" is three records, or batches, before the end of a partition, or of all that it has."""
+        for partition in (1, 0, 0, 0, 0):
+            scene.produce(2, partition)
+        rows = await self._read(scene, start="-3")
+        lasts = [row.value for row in rows if row.partition == 0]
+        assert 3 <= len(lasts) < 8 and lasts == scene.produced[-len(lasts) :]
+        assert len(await self._read(scene, start="-99")) == len(scene.produced)
+
+    @on_a_loop
     async def test_what_is_written_is_read(self, scene: Scene) -> None:
         """Keys, values and partitions of written records are read again, and the writer counts what is confirmed."""
         puts = [Put(b"value %d" % number, key=b"key %d" % number, partition=number % 2) for number in range(20)]
@@ -114,11 +124,11 @@ class SystemTools(SystemSuite):
             assert writer.produced.records == len(puts)
             assert writer.topic in (TOPIC, self._grammar.topic(TOPIC))
 
-    async def _read(self, scene: Scene, rows: int = 0, later: int = 0) -> list[Row]:
+    async def _read(self, scene: Scene, rows: int = 0, later: int = 0, start: str = "earliest") -> list[Row]:
         """Return the records up to now; with ``later`` read ``rows``, produce so many more and return them, too."""
         source = scene.source()
-        start = self._system.start_of("earliest", source.chosen)
-        reader: TopicReader = self._system.open_reader(source, source.chosen, start, Pool(64 << 20))
+        first = self._system.start_of(start, source.chosen)
+        reader: TopicReader = self._system.open_reader(source, source.chosen, first, Pool(64 << 20))
         found: list[Row] = []
         try:
             async with asyncio.timeout(PATIENCE_S):

@@ -119,6 +119,15 @@ def test_tail_from_a_position(run: Run, broker: PulsarDevBroker) -> None:
     assert numbers(out) == list(range(21, 40, 2))
 
 
+@pytest.mark.parametrize(("start", "wanted"), [("-1", [39]), ("-2", range(21, 40, 2)), ("-99", range(1, 40, 2))])
+def test_tail_of_the_last_entries_of_a_partition(
+    run: Run, broker: PulsarDevBroker, start: str, wanted: Iterable[int]
+) -> None:
+    url = (broker.url, "orders-partition-1", "--from", start, "--until-end", "--format", "raw")
+    code, out, err = run("tail", *url)
+    assert (code, err, numbers(out)) == (0, "", list(wanted))
+
+
 @pytest.fixture
 def offset_broker() -> Iterator[KafkaDevBroker]:
     with running(KafkaDevBroker(KafkaOptions())) as broker:
@@ -145,6 +154,10 @@ def test_tail_reads_from_the_replica_in_our_rack(run: Run) -> None:
         ("1=12", {1: range(12, 30)}),
         ("0=19,1=28", {0: [19], 1: [28, 29]}),
         ("99", {}),
+        ("-3", {0: range(17, 20), 1: range(27, 30)}),
+        ("-25", {0: range(20), 1: range(5, 30)}),
+        ("1=-2", {1: [28, 29]}),
+        ("1=-99,0=18", {0: [18, 19], 1: range(30)}),
     ],
 )
 def test_tail_from_offsets_of_kafka(

@@ -91,6 +91,8 @@ class ToyReader:
                 for number, end in enumerate((await link.ask("topic", name))["ends"]):
                     named = self._start.positions.get(f"{name}/{number}")
                     begin = named.a if named is not None else end if self._start.kind == "latest" else 0
+                    if named is None and self._start.offset is not None:
+                        begin = max(0, end + self._start.offset)
                     slot = Slot(self._table.add_log(Log("toy", "", name, str(number))), number, begin)
                     self._ends[slot] = end
                     self._tasks.run(self._follow(slot, name), "toy reader")

@@ -69,7 +69,8 @@ class Reader(Intake):
     with one partition, or messages by the partition's name. A message is given by its id, by what ``send`` has returned
     for it, or by the position of its entry. Reading begins up to a second before a time, and more than that where the
     broker takes longer to subscribe. It begins after a message, or with ``inclusive`` at the message itself;
-    ``"latest"`` with ``inclusive`` begins at the last message. Everything else raises ValueError. After a lost
+    ``"latest"`` with ``inclusive`` begins at the last message, and with ``before_end`` so many entries before the end,
+    but not before the newest ledger. Everything else raises ValueError. After a lost
     connection reading continues at its position. A reader does not keep the broker from deleting unread data: that
     takes retention, or a subscription.
     """
@@ -85,6 +86,7 @@ class Reader(Intake):
         *,
         pattern: TopicPattern | None = None,
         inclusive: bool = False,
+        before_end: int = 0,
         name: str = "",
         window: int = WINDOW,
         read_compacted: bool = False,
@@ -102,6 +104,7 @@ class Reader(Intake):
         )
         self._start = places_of(start)
         self._inclusive = inclusive
+        self._before_end = before_end or int(inclusive)
         self._name = name or secrets.token_hex(5)
         self._compacted = read_compacted
         self._places: dict[int, _Place] = {}  # by member
@@ -206,7 +209,7 @@ class Reader(Intake):
         await self.open()
         if problem := self._problem(checked, self.members):
             raise ValueError(problem)
-        self._start, self._inclusive = checked, inclusive
+        self._start, self._inclusive, self._before_end = checked, inclusive, int(inclusive)
         for member in self.members:
             member.late = False
         tasks = [
@@ -275,7 +278,9 @@ class Reader(Intake):
             self._settle(member, replace(place, spare_s=place.spare_s + math.ceil(2 * late_s)))
             return False
         last, cursor = await member.last_on(link)
-        if place.latest and self._inclusive and last.entry >= 0:
+        if place.latest and self._before_end and last.entry >= 0:
+            if self._before_end > 1:
+                last = MessageId(last.ledger, max(last.entry - self._before_end + 1, 0))
             self._settle(member, self._at(member, last, inclusive=True))
             return False
         floor = last.position if cursor is None and place.latest else cursor

@@ -135,7 +135,7 @@ class FirstPositions:
                 raise LogStopped(f"{partition.log}: start names no position for {name}", "start")
             (wanted, skipped), named = start.positions[name], True
         elif start.kind == "latest" and place.key in self.present:
-            wanted = partition.end
+            wanted = max(partition.end + (start.offset or 0) * ENTRY_BYTES, partition.oldest)
         else:
             wanted = partition.oldest
         answer = await self._registrations.register(partition, wanted)
