@@ -347,7 +347,7 @@ class _Parser:
             sink["options"] = own
         for key in ("options", "connection") if what != "plugin" else ():
             if key in sink:
-                self._problem((*path, key), f"unknown key{nearest(key, self._known_keys(path))}")
+                self._problem((*path, key), self._unknown((*path, key)))
                 del sink[key]
         if what == "topic":
             check_topic_sink(path, sink, self._problem)
@@ -471,7 +471,7 @@ class _Parser:
             required = {**_REQUIRED, **SPARK_REQUIRED} if path[0] == "spark" else _REQUIRED
             return required.get(key, "is required")
         if kind_of_error == "extra_forbidden":
-            return f"unknown key{nearest(key, self._known_keys(path[:-1]))}"
+            return self._unknown(path)
         if kind_of_error == "literal_error":
             value = error["input"]
             choices = [str(choice) for choice in self._choices(path)]
@@ -528,6 +528,25 @@ class _Parser:
     def _known_keys(self, path: KeyPath) -> list[str]:
         table = self._table_of(path)
         return [key for key in table.known_keys() if key not in ("options", "connection")] if table else []
+
+    def _unknown(self, path: KeyPath) -> str:
+        """Return the message for an unknown key: with the one table that has such a key, or with a similar key."""
+        key = str(path[-1])
+        inside = path[:2] if len(path) > 2 else ()
+        homes = [home for home in (*self._tables(inside), *self._tables(("daemon",))) if key in self._known_keys(home)]
+        if len(set(homes)) == 1:
+            return f"unknown key here: it is a key of [{_dotted(homes[0])}]"
+        return f"unknown key{nearest(key, self._known_keys(path[:-1]))}"
+
+    def _tables(self, path: KeyPath) -> Iterator[KeyPath]:
+        """Yield the paths of the table at ``path`` and of those within it, without those that the user names."""
+        table = self._table_of(path)
+        if table is None:
+            return
+        yield path
+        for name, field in table.model_fields.items():
+            if table_in(field.annotation) is not None and get_origin(field.annotation) is not dict:
+                yield from self._tables((*path, name))
 
     def _choices(self, path: KeyPath) -> tuple[Any, ...]:
         table = self._table_of(path[:-1])

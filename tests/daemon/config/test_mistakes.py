@@ -292,6 +292,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"subscripton": "'x'"}, '6: pipelines.orders.source.subscripton: unknown key, did you mean "subscription"?'),
         ({"grop": "'x'"}, '6: pipelines.orders.source.grop: unknown key, did you mean "group"?'),
         ({"qqq": "'x'"}, "6: pipelines.orders.source.qqq: unknown key"),
+        # A key that one table has, in another one.
+        ({"roll": "{}"}, "6: pipelines.orders.source.roll: unknown key here: it is a key of [pipelines.orders.sink]"),
+        (
+            {"idle": "'1s'"},
+            "6: pipelines.orders.source.idle: unknown key here: it is a key of [pipelines.orders.sink.roll]",
+        ),
+        ({"memory": "'1GiB'"}, "6: pipelines.orders.source.memory: unknown key here: it is a key of [daemon]"),
+        (
+            {"compression": "'zstd'"},
+            "6: pipelines.orders.source.compression: unknown key here: it is a key of [pipelines.orders.sink]",
+        ),
     ],
 )
 def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
