@@ -24,6 +24,8 @@ __all__ = ["AnyMember", "Change", "Member", "NodeMember"]
 
 C = TypeVar("C", bound=ConsumerClient)
 
+BALANCE_S = 60.0  # between two looks of a Master at a group, unless it is configured otherwise (spec: tubemq 9.3)
+
 log = get_logger("source")
 
 
@@ -62,6 +64,7 @@ class AnyMember(Session[C]):
         self._refused = refused
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._known = False  # to the Master, as of its last answer
+        self._first_known: float | None = None  # by the loop's time
         self._refused_since: float | None = None  # by the loop's time
         self.denied_since: float | None = None  # the same, of the login
         self._fault = ""  # the last fault of rules that was logged
@@ -76,6 +79,18 @@ class AnyMember(Session[C]):
             await self._perform(change)
             self._performed(change)
             self.wake()
+
+    @property
+    def standing_by(self) -> bool:
+        """True if it has no partition although those of the group are shared out, and not only for the moment."""
+        if self._first_known is None or self.membership.held:
+            return False
+        return self._shared_out or self._loop.time() - self._first_known >= BALANCE_S
+
+    @property
+    def _shared_out(self) -> bool:
+        """True if it is known that the members have their partitions."""
+        return False
 
     def _performed(self, change: Change) -> None:
         """Handle the end of a change."""
@@ -127,6 +142,7 @@ class AnyMember(Session[C]):
         known, self._known = self._known, self.membership.state is State.REGISTERED
         if self._known:
             self.registered.set()
+            self._first_known = self._first_known or self._loop.time()
             if not known:
                 log.info("registered at the Master", master=str(link))
         if self.membership.rules_fault != self._fault:
@@ -136,6 +152,10 @@ class AnyMember(Session[C]):
 
 class Member(AnyMember[Membership]):
     """A member whose partitions the Master assigns by events: each has one result, which is sent once."""
+
+    @property
+    def _shared_out(self) -> bool:
+        return not self.membership.unallocated
 
     def _answered(self, body: Message) -> None:
         event = self.membership.answered(body, self._loop.time())
@@ -152,6 +172,10 @@ class Member(AnyMember[Membership]):
 
 class NodeMember(AnyMember[ClientMembership]):
     """A member that chooses its partitions by its number in the group."""
+
+    @property
+    def _shared_out(self) -> bool:
+        return self.membership.chosen is not None
 
     def _answered(self, body: Message) -> None:
         self.membership.answered(body, self._loop.time(), time.time_ns() // 1_000_000)

@@ -273,7 +273,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
     @property
     def standing_by(self) -> bool:
         """See ``Source.standing_by``."""
-        return self._member.registered.is_set() and not self._member.membership.held
+        return self._member.standing_by
 
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""

@@ -3,10 +3,14 @@
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.text import Broker, BrokerPartition
 from fastwire.tubemq.groups.membership import EventType, Membership, Settings
 from fastwire_daemon.systems.tubemq.cluster import Cluster
+from fastwire_daemon.systems.tubemq.link import Link
+from fastwire_daemon.systems.tubemq.source import member
 from fastwire_daemon.systems.tubemq.source.member import Change, Member
 
 PLACES = [BrokerPartition(Broker(1, "h", 8123), "t", number) for number in range(2)]
@@ -62,6 +66,23 @@ async def test_events_are_performed_one_after_the_other_and_the_last_one_has_a_r
     results = [bed.beat().event.rebalanceId for _ in range(3)]
     assert results == [2, 0, 0]
     working.cancel()
+
+
+async def test_a_member_stands_by_once_the_partitions_of_its_group_are_shared_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before that it waits for its own, for not longer than a Master needs that does not say it."""
+    bed = Bed()
+    assert not bed.member.standing_by
+    bed.member._settled(cast(Link, "master"))
+    assert not bed.member.standing_by
+    with monkeypatch.context() as patch:
+        patch.setattr(member, "BALANCE_S", 0.0)
+        assert bed.member.standing_by
+    bed.answer(pb.HeartResponseM2C(success=True, errCode=200, errMsg="OK!", notAllocated=False))
+    assert bed.member.standing_by
+    bed.member.took(PLACES[0])
+    assert not bed.member.standing_by
 
 
 async def test_an_event_of_an_earlier_registration_has_no_result() -> None:
