@@ -229,7 +229,8 @@ class Pipeline:
         if self.figures.first_row_at is None or self._made_source is None:
             return {}
         seconds = self._clock() - self.figures.first_row_at[0]
-        return stage_figures({**self._source.stage_ns, **self._sink.stage_ns}, self.figures.rows_received, seconds)
+        times = {**self._source.stage_ns, **self._sink.stage_ns}
+        return stage_figures(times, self.figures.rows_received, seconds, sink_waits=self.waits_for is not None)
 
     def status(self) -> dict[str, Any]:
         """Return this pipeline's part of ``/status``, as plain values."""

@@ -19,7 +19,7 @@ HELP = {
     "encode": "sink.writers, sink.compression",
     "write": "sink.compression, a faster disk",
     "fsync": "sink.roll",
-    "sink": "the sink itself",
+    "sink": "the sink itself, or what it waits for",
     "permits": "daemon.memory",
     "processor": "a machine with less other work",
     "broker": "",
@@ -30,20 +30,23 @@ WAITING = 0.15
 BUSY = 0.80
 
 
-def stage_figures(times_ns: Mapping[str, int], rows: int, seconds: float) -> dict[str, Any]:
+def stage_figures(
+    times_ns: Mapping[str, int], rows: int, seconds: float, *, sink_waits: bool = False
+) -> dict[str, Any]:
     """Return nanoseconds per record and the share of all time spent, by stage, and ``limit``, the slowest stage.
 
     ``times_ns`` are the nanoseconds of each stage of ``STAGES`` (absent: 0) within ``seconds`` of wall-clock time.
     ``back_pressure`` is the time in which the sink's back-pressure paused reading, ``permits`` the time in which no
     records were requested because memory was short. ``limit`` is "broker" if the daemon waits for records, and
-    "processor" if the sink's threads do not get to run. The result is empty without rows.
+    "processor" if the sink's threads do not get to run. It is "sink" while ``sink_waits``, for a disk that is full or a
+    store that is away. The result is empty without rows.
     """
     if not rows or seconds <= 0:
         return {}
     known = {stage: times_ns.get(stage, 0) for stage in STAGES}
     known = {stage: spent for stage, spent in known.items() if spent > 0}
     whole = sum(known.values())
-    limit = _limit(known, seconds * 1e9)
+    limit = "sink" if sink_waits else _limit(known, seconds * 1e9)
     return {
         "ns_per_record": {stage: round(spent / rows, 1) for stage, spent in known.items()},
         "share": {stage: round(spent / whole, 3) for stage, spent in known.items()},

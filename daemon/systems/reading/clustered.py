@@ -21,7 +21,7 @@ from ..links.linkbook import LinkBook
 from ..source import Assignment, First, SourceEvents, SourceFailed
 from .lag import Lag
 from .offers import Offers
-from .stage import StagedPartition
+from .stage import Stage, StagedPartition
 
 __all__ = ["ClusteredSource"]
 
@@ -175,7 +175,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
         return {
-            "partitions": dict(Counter(partition.stage.value for partition in self.partitions)),
+            "partitions": self._stages(),
             "errors": {str(one.log): one.error for one in self.partitions if one.error},
             "connections": [
                 {
@@ -191,6 +191,13 @@ class ClusteredSource(ABC, Generic[C, L, P]):
             "reconnects": dict(self._reconnects),
             "lag": self._stats.status(self._loop.time()),
         }
+
+    def _stages(self) -> dict[str, int]:
+        """Return the number of partitions by stage; none is being read while no broker is reachable."""
+        stages = Counter(partition.stage.value for partition in self.partitions)
+        if self.unreachable_since is not None and (cut := stages.pop(Stage.READING.value, 0)):
+            stages["waiting for a broker"] = cut
+        return dict(stages)
 
     async def close(self, timeout: float) -> None:
         """See ``Source.close``."""

@@ -64,6 +64,7 @@ async def test_an_outage_is_told_alike_everywhere(system: str, run: Run, tmp_pat
         status = await asyncio.to_thread(read_status, address_of(base))
         assert any("no broker is reachable" in why for why in status["pipelines"]["p"]["degraded"])
         assert status["pipelines"]["p"]["state"] == "running", "the pipeline goes on by itself"
+        assert "reading" not in status["pipelines"]["p"]["source"]["partitions"], "nothing is read from no broker"
         code, out, _ = await asyncio.to_thread(run, "status", base)
         assert code == 3 and "not ready" in out.splitlines()[0] and "no broker is reachable" in out
         events = daemon.events()

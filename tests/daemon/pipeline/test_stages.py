@@ -47,6 +47,11 @@ def test_the_stage_that_limits_is_named_with_what_helps(times: dict[str, int], l
     assert (figures["limit"], figures["setting"]) == (limit, HELP[limit])
 
 
+def test_a_sink_that_waits_is_the_limit_however_long_the_daemon_had_waited_for_records() -> None:
+    figures = stage_figures({"encode": S}, 1, 1000.0, sink_waits=True)
+    assert (figures["limit"], figures["setting"]) == ("sink", HELP["sink"])
+
+
 def test_every_limit_has_its_help() -> None:
     assert set(HELP) == {*LOOP, *SINK, "permits", "processor", "broker"} <= {*STAGES, "processor", "broker"}
 

@@ -98,7 +98,7 @@ class GroupMember(Group):
                     return
                 self._error = explained(exc)
                 self._link = None
-                await asyncio.sleep(backoff.failed(log, "the group does not serve us, retrying", self._error))
+                await asyncio.sleep(backoff.failed(log, "cannot take part in the group, retrying", self._error))
             else:
                 if served:
                     self._error = ""
