@@ -104,9 +104,12 @@ PIPELINE = 'instance="a", pipeline="orders"'
 # Series of a healthy daemon by name and labels, a value a minute. A case replaces some of them, None takes one away.
 HEALTHY: dict[str, str | None] = {
     'fastwire_daemon_build_info{instance="a", version="1"}': "1+0x60",
+    'up{instance="a", job="prod/fastwire"}': "1 0 0 1x57",
+    'up{instance="b", job="other"}': "0x60",
     f'fastwire_pipeline_state{{{PIPELINE}, state="running"}}': "1+0x60",
     f'fastwire_pipeline_state{{{PIPELINE}, state="failed"}}': "0+0x60",
     f'fastwire_pipeline_health{{{PIPELINE}, health="degraded"}}': "1x3 0x57",
+    f'fastwire_pipeline_health{{{PIPELINE}, health="stuck"}}': "1 0x59",
     f'fastwire_source_stopped_partitions{{{PIPELINE}, reason="lost"}}': "0+0x60",
     f"fastwire_source_unreadable_partitions{{{PIPELINE}}}": "0 3 0x58",
     f"fastwire_source_backlog_entries{{{PIPELINE}}}": "50+0x60",
@@ -123,6 +126,8 @@ HEALTHY: dict[str, str | None] = {
 }
 FIRES: dict[str, dict[str, str | None]] = {
     "FastwireDown": {'fastwire_daemon_build_info{instance="a", version="1"}': None},
+    "FastwireNoAnswer": {'up{instance="a", job="prod/fastwire"}': "0x60"},
+    "FastwireStuck": {f'fastwire_pipeline_health{{{PIPELINE}, health="stuck"}}': "1+0x60"},
     "FastwirePipelineFailed": {f'fastwire_pipeline_state{{{PIPELINE}, state="failed"}}': "1+0x60"},
     "FastwirePartitionsStopped": {
         f'fastwire_source_stopped_partitions{{{PIPELINE}, reason="lost"}}': "3+0x60",
