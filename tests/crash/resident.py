@@ -15,16 +15,17 @@ MEASURED = Path(__file__).with_name("measured.py")
 
 @dataclass
 class Seen:
-    """Samples of the resident memory of a run, and the kernel's value for its peak, in MiB."""
+    """The kernel's value for the peak of the resident memory of a run, and the highest sample by commit, in MiB."""
 
-    looks: list[float] = field(default_factory=list)
+    by_commit: list[float] = field(default_factory=list)
     peak: float = 0
 
 
-def watch(config: Path, log: Path, script: dict[str, object] | None = None) -> Seen:
-    """Run the daemon to the end of its topic."""
-    measured = log.with_suffix(".memory.json")
-    prefix = (sys.executable, str(MEASURED), str(measured), "setpriv", "--pdeathsig", "KILL")
+def watch(config: Path, dataset: Path, script: dict[str, object] | None = None) -> Seen:
+    """Run the daemon to the end of its topic, which lands in ``dataset``."""
+    measured, log = (dataset.with_name(name) for name in ("memory.json", "log"))
+    commits = dataset / "_fastwire" / "log"
+    prefix = (sys.executable, str(MEASURED), str(measured), str(commits), "setpriv", "--pdeathsig", "KILL")
     with Daemon("run", str(config), "--until-end", log=log, script=script, prefix=prefix) as daemon:
         daemon.wait_done()
     return Seen(**json.loads(measured.read_text()))

@@ -50,7 +50,7 @@ def test_dead_letters_stay_within_the_budget(
         broker.create_topic(TOPIC, 0)
         broker.append(TOPIC, list(entries(count, 4 * MIB)))
         job = Job(broker.url, TOPIC, tmp_path / "data", daemon={"memory": "64MiB"})
-        peak = watch(job.write(tmp_path), tmp_path / "log").peak
+        peak = watch(job.write(tmp_path), job.path).peak
     said = verify(tmp_path / "data")
     assert said.returncode == 0 and f"{count} dead letters" in said.stdout, said.stdout
     assert peak < 64 + ROOM_MIB, f"{peak:.0f} MiB"
@@ -73,7 +73,7 @@ def test_bombs_stay_within_the_budget(tmp_path: Path) -> None:
             broker.append("bombs", [batch])
         source = {"subscription_type": None, "group_protocol": "none"}
         job = Job(broker.url, "bombs", tmp_path / "data", source=source, daemon={"memory": "64MiB"})
-        peak = watch(job.write(tmp_path), tmp_path / "log").peak
+        peak = watch(job.write(tmp_path), job.path).peak
     said = verify(tmp_path / "data")
     assert said.returncode == 0 and "2 rows in" in said.stdout and "6 dead letters" in said.stdout, said.stdout
     assert peak < 64 + ROOM_MIB, f"{peak:.0f} MiB"

@@ -60,7 +60,7 @@ def test_many_connections_stay_within_the_budget(
 ) -> None:
     """Incomplete frames of all connections together fill the budget more than once: it goes on all the same."""
     with serve(tmp_path / "data") as job:
-        peak = watch(job.write(tmp_path), tmp_path / "log").peak
+        peak = watch(job.write(tmp_path), job.path).peak
     said = verify(tmp_path / "data")
     assert said.returncode == 0 and expected in said.stdout, said.stdout
     assert peak < BUDGET_MIB + ROOM_MIB, f"{peak:.0f} MiB"

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -131,7 +130,7 @@ def test_memory_stays_within_the_budget(
         job = replace(task, daemon={"memory": f"{budget_mib}MiB"}, roll={"rows": max(2, rows // 4), "idle": "1s"})
         # The second commit stands still while the broker has more to give.
         script: dict[str, object] | None = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 3}
-        peak = watch(job.write(tmp_path), tmp_path / "log", script if slow else None).peak
+        peak = watch(job.write(tmp_path), job.path, script if slow else None).peak
     said = verify(tmp_path / "data")
     assert said.returncode == 0, said.stdout
     assert f"{rows:,} rows" in said.stdout
@@ -227,7 +226,7 @@ def land(serve: Serve, bombs: Bombs, budget_mib: int, tmp_path: Path) -> None:
     """Land all values; resident memory stays within the budget and ``ROOM_MIB``."""
     with serve(tmp_path / "data", bombs) as task:
         job = replace(task, daemon={"memory": f"{budget_mib}MiB"}, roll={"idle": "1s"})
-        peak = watch(job.write(tmp_path), tmp_path / "log").peak
+        peak = watch(job.write(tmp_path), job.path).peak
     said = verify(tmp_path / "data")
     assert f"{bombs.partitions * bombs.each} rows" in said.stdout, said.stdout
     print(f"{peak:.0f} MiB")
@@ -286,7 +285,7 @@ def test_a_thousand_partitions_whose_records_grow_stay_within_the_budget(tmp_pat
     with running(PulsarDevBroker(PulsarOptions(read_ahead=100))) as broker:
         rows = small_then_large(broker)
         job = Job(broker.url, TOPIC, tmp_path / "data", daemon={"memory": "128MiB"})
-        peak = watch(job.write(tmp_path), tmp_path / "log").peak
+        peak = watch(job.write(tmp_path), job.path).peak
     said = verify(tmp_path / "data")
     assert f"{rows:,} rows" in said.stdout, said.stdout
     assert peak < 128 + ROOM_MIB, f"{peak:.0f} MiB"
@@ -307,6 +306,10 @@ def replaying(messages: int) -> Iterator[dict[str, str]]:
 
 @pytest.mark.soak
 def test_memory_stays_flat_over_twenty_million_records(tmp_path: Path) -> None:
+    """Memory that is kept for each record lifts the peaks of all later commits above those of the earlier ones.
+
+    The commits are compared and not moments, of which a busy machine has more in one stage than in another.
+    """
     with replaying(20_000_000) as told:
         job = Job(
             told["url"],
@@ -316,11 +319,11 @@ def test_memory_stays_flat_over_twenty_million_records(tmp_path: Path) -> None:
             daemon={"memory": "128MiB"},
             roll={"rows": 1_000_000},
         )
-        seen = watch(job.write(tmp_path), tmp_path / "log").looks
-    peak = max(seen)
-    assert peak < 128 + ROOM_MIB, f"{peak:.0f} MiB"
-    # A peak says how much of two rolls was in memory at one time; what stays behind of each record moves the median.
-    fifth = len(seen) // 5
-    early, late = median(seen[fifth : 2 * fifth]), median(seen[-fifth:])
-    print(f"peak {peak:.0f} MiB, median of the second fifth {early:.0f} MiB, of the last {late:.0f} MiB")
-    assert late <= early * 1.05 + 4, f"{early:.0f} MiB became {late:.0f}"
+        seen = watch(job.write(tmp_path), job.path)
+    assert seen.peak < 128 + ROOM_MIB, f"{seen.peak:.0f} MiB"
+    peaks = seen.by_commit
+    assert len(peaks) >= 20, peaks
+    quarter = len(peaks) // 4
+    early, late = max(peaks[quarter : 2 * quarter]), min(peaks[-quarter - 1 : -1])
+    print(f"peak {seen.peak:.0f} MiB, at most {early:.0f} in the second quarter, at least {late:.0f} in the last")
+    assert late <= early + 4, f"{early:.0f} MiB became {late:.0f}: {peaks}"
