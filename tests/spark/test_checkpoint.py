@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fastwire.errors import FastwireError
 from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetError
 from fastwire_daemon.spark.job.run import RunningJob, run_jobs
 from tests.spark.jobs import Job
@@ -89,6 +90,8 @@ def test_another_dataset_at_the_path_is_refused(
     running.start()
     try:
         eventually(lambda: running.finished > 0)
+        with pytest.raises(FastwireError, match="another job that runs has the checkpoint"):
+            run_jobs(spark, job.config())
         job.landed.rename(tmp_path / "away")
         eventually(lambda: running.revive() and lines()[-1]["event"] == "waiting")
         Landed(job.landed).add([order(2)])

@@ -1,5 +1,6 @@
 """A job's view of its checkpoint: the ends of its batches, and files of the job's own beside them."""
 
+import errno
 import json
 import os
 import shutil
@@ -7,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fastwire.errors import FastwireError
+
+from ...dataset.storage.disk import Disk
 from ...runtime.errors import ConfigurationRefused
 
 __all__ = [
     "check_keys",
+    "claim",
     "drop_cut_logs",
     "drop_unbegun",
     "files_between",
@@ -22,12 +27,39 @@ __all__ = [
     "read_end",
     "read_origin",
     "read_split",
+    "release",
     "split_path",
 ]
 
 _OFFSETS, _COMMITS, _FILES = "offsets", "commits", "sources/0"
 _NO_OFFSET = "-"  # of a source without one
 _STATE = "state"  # of operators of Spark's, which jobs have no more
+
+
+def claim(checkpoint: Path) -> int | None:
+    """Keep other jobs from the checkpoint until ``release``, or the end of the process; None where there are no locks.
+
+    Raises FastwireError if another job that runs has it.
+    """
+    path = checkpoint / "fastwire" / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = Disk().lock(str(path))
+    except OSError as exc:
+        if exc.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        return None
+    if lock is None:
+        raise FastwireError(
+            f"another job that runs has the checkpoint at {checkpoint}, which is for one job at a time. End that one "
+            "first, or give this job a checkpoint and a table of its own"
+        )
+    return lock
+
+
+def release(lock: int) -> None:
+    """Leave the checkpoint of ``claim`` to other jobs."""
+    Disk().unlock(lock)
 
 
 def newest_batch(checkpoint: Path, *, done: bool = False) -> int | None:
@@ -156,7 +188,7 @@ def keys_path(checkpoint: Path) -> Path:
 
 
 def split_path(checkpoint: Path) -> Path:
-    """Return the path of the split settings of the last batch with bad rows; Spark ignores unknown files."""
+    """Return the path of the split settings of the last batch with dead letters; Spark ignores unknown files."""
     return checkpoint / "fastwire" / "split.json"
 
 

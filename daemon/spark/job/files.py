@@ -20,7 +20,7 @@ _ROWS = 16_384  # of a batch
 class LandedFiles:
     """Reads files with ``columns`` of records, and splits their rows by ``split``. Pickled and sent to executors.
 
-    With ``numbered`` the rows that it splits have ``ORDINALS``, too; bad rows are without.
+    With ``numbered`` the rows that it splits have ``ORDINALS``, too; dead letters are without.
     """
 
     split: Callable[[], Pieces]
@@ -39,8 +39,8 @@ class LandedFiles:
                     if not self.numbered:
                         yield from pieces(rows)
                         continue
-                    for good, bad in pieces(_numbered(rows, path, first)):
-                        yield good, bad.drop_columns([*ORDINALS])
+                    for good, dead in pieces(_numbered(rows, path, first)):
+                        yield good, dead.drop_columns([*ORDINALS])
                     first += rows.num_rows
 
         return read
@@ -48,7 +48,7 @@ class LandedFiles:
 
 @dataclass(frozen=True, slots=True)
 class RestOfFiles:
-    """Reads files by ``pieces``, but none of ``landed``, and no bad rows of those in ``marked``; by their names."""
+    """Reads files by ``pieces``, but none of ``landed``, and no dead letters of those in ``marked``; by their names."""
 
     pieces: Callable[[], Pieces]
     landed: frozenset[str]
@@ -62,8 +62,8 @@ class RestOfFiles:
             for row, path in enumerate(batch.column(PATH).to_pylist()):
                 name = path.rpartition("/")[2]
                 if name not in self.landed:
-                    for good, bad in pieces(batch.slice(row, 1)):
-                        yield good, bad.slice(0, 0) if name in self.marked else bad
+                    for good, dead in pieces(batch.slice(row, 1)):
+                        yield good, dead.slice(0, 0) if name in self.marked else dead
 
         return read
 

@@ -24,8 +24,8 @@ MARK = np.dtype([("first", "<u8"), ("second", "<u8"), ("row", "<u8"), ("time", "
 """A good row: the hash of its key, a hash of the row's own, and its time in microseconds."""
 NO_TIME = np.iinfo(np.int64).min
 
-MARKS_DDL = "name string, good bigint, bad bigint"
-MARKS = pa.schema([("name", pa.string()), ("good", pa.int64()), ("bad", pa.int64())])
+MARKS_DDL = "name string, good bigint, dead bigint"
+MARKS = pa.schema([("name", pa.string()), ("good", pa.int64()), ("dead", pa.int64())])
 
 
 def _no_rows() -> Pieces:
@@ -67,13 +67,13 @@ class KeyedRows:
         return marks
 
     def open(self) -> Pieces:
-        """Return the function that splits batches into the rows that stay, and the bad rows."""
+        """Return the function that splits batches into the rows that stay, and the dead letters."""
         split = self.split()
         dropped = np.load(self.dropped, mmap_mode="r") if self.dropped else None
 
         def pieces(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-            for good, bad in split(batch):
-                yield self._staying(good, dropped).drop_columns([*self.place]), bad
+            for good, dead in split(batch):
+                yield self._staying(good, dropped).drop_columns([*self.place]), dead
 
         return pieces
 
@@ -98,14 +98,14 @@ def write_marks(rows: KeyedRows, folder: str) -> Callable[[Iterator[pa.RecordBat
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        name, good, bad = secrets.token_hex(8), 0, 0  # attempts of a task never share a name
+        name, good, dead = secrets.token_hex(8), 0, 0  # attempts of a task never share a name
         split = rows.split()
         with Path(folder, name).open("xb") as file:
             for batch in batches:
                 for kept, refused in split(batch):
                     file.write(rows.of(kept).data)
-                    good, bad = good + kept.num_rows, bad + refused.num_rows
-        yield pa.RecordBatch.from_pylist([{"name": name, "good": good, "bad": bad}], MARKS)
+                    good, dead = good + kept.num_rows, dead + refused.num_rows
+        yield pa.RecordBatch.from_pylist([{"name": name, "good": good, "dead": dead}], MARKS)
 
     return run
 
@@ -123,11 +123,27 @@ def _chain(hashes: np.ndarray, secret: bytes, array: pa.Array) -> None:
         return
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         cells = array.cast(pa.binary())
-    else:  # rare, and each value has one text
-        cells = pa.array([repr(value).encode() for value in array.to_pylist()], pa.binary())
+    else:  # rare, and each value has one text; Python has none for each time
+        values = array.cast(_timeless(kind)).to_pylist()
+        cells = pa.array([repr(value).encode() for value in values], pa.binary())
     _, offsets, data = cells.buffers()
     places = np.frombuffer(offsets, np.int32)[cells.offset : cells.offset + len(cells) + 1]
     chain_cells(hashes, secret, places, b"" if data is None else memoryview(data).cast("B"))
+
+
+def _timeless(kind: pa.DataType) -> pa.DataType:
+    """Return a nested type with numbers in place of times."""
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return pa.int32()
+    if pa.types.is_temporal(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_timeless(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_timeless(kind.key_type), kind.item_field.with_type(_timeless(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_timeless(kind.value_type)))
+    return kind
 
 
 def _words(array: pa.Array, null: int) -> np.ndarray:

@@ -19,12 +19,14 @@ import numpy as np
 from crc32c import crc32c
 
 from ...runtime.errors import ConfigurationRefused
+from ...runtime.logs import get_logger
 from .checkpoint import keep, keys_path
 from .keyed import MARK, MARKS_DDL, NO_TIME, KeyedRows, write_marks
 from .split import Pieces
 
 __all__ = ["FoundRows", "Keys"]
 
+_log = get_logger("spark")
 _CHUNK = 1 << 20  # rows, or keys, in memory at a time: some 100 B each
 _KEPT = 100  # batches back to which a checkpoint may fall, as Spark keeps its own
 _FAN = 4  # runs of about one size that become one
@@ -36,7 +38,7 @@ class FoundRows:
 
     pieces: Callable[[], Pieces]
     good: int
-    bad: int
+    dead: int
     duplicates: int
     late: int
 
@@ -127,8 +129,8 @@ class Keys:
             np.save(path, again[:, np.argsort(again[0])])
             rows = replace(rows, dropped=str(path))
         seen = sum(good for _, good, _ in files)
-        bad = sum(each for _, _, each in files)
-        return FoundRows(rows.open, seen - behind - again.shape[1], bad, again.shape[1], behind)
+        dead = sum(each for _, _, each in files)
+        return FoundRows(rows.open, seen - behind - again.shape[1], dead, again.shape[1], behind)
 
     def _chunks(self, names: Sequence[str]) -> Iterator[np.ndarray]:
         """Yield the marks of some files in arrays of about the same size."""
@@ -239,6 +241,12 @@ class Keys:
         if not batch:
             return
         if not any(self._folder.glob("*.json")):
+            _log.warning(
+                "no keys of earlier records: a second copy of one of them lands",
+                batch=batch,
+                folder=str(self._folder),
+                hint="if dedupe is not new here, restore the folder with the rest of the checkpoint",
+            )
             self._note(batch - 1)  # what the batch begins with each time that it is repeated
             return
         try:

@@ -2,8 +2,9 @@
 
 A batch is one entry in the commit log, and where that is published in a table of Delta or Iceberg, one commit.
 The entry has the positions of the batch, because a checkpoint that is older than its table gives its number again.
-Bad rows are committed first, so a batch that is in the table is complete. The settings that decide which rows are bad
-are kept beside the checkpoint, so that a batch of which only the bad rows have landed is split in the same way again.
+Dead letters are committed first, so a batch that is in the table is complete. The settings that decide which rows are
+dead letters are kept beside the checkpoint, so that a batch of which only those have landed is split in the same way
+again.
 """
 
 import json
@@ -177,10 +178,10 @@ class _Table:
 
 
 class _DeadLetterTable(_Table):
-    """The table of bad rows. Batches without bad rows have no log entry there."""
+    """The table of dead letters. Batches without dead letters have no log entry there."""
 
     def land(self, batch: int, files: Sequence[ForeignFile], spans: Sequence[Span]) -> None:
-        """Land the bad rows of ``batch``; ``spans`` are its positions, with those of batches before it."""
+        """Land the dead letters of ``batch``; ``spans`` are its positions, with those of batches before it."""
         end = self.end
         if end is not None and end > batch:
             self.renumber()
@@ -202,7 +203,7 @@ class DatasetOutput:
         keys: "Keys | None" = None,
     ) -> None:
         self._table = _Table(output.path, table, bucket_of(output))
-        self._bad = _DeadLetterTable(output.dead_letters, dead_letters)
+        self._dead_letters = _DeadLetterTable(output.dead_letters, dead_letters)
         self._compression = output.compression
         self._keys = keys
         self._settings = settings
@@ -216,14 +217,14 @@ class DatasetOutput:
         """Read both logs, publish committed files, and keep what has landed where the source finds it."""
         self._table.open()
         self._table.check_batches(newest_batch(self._checkpoint, done=True))
-        self._bad.open()
+        self._dead_letters.open()
         if self._batches is not None:
             self._batches.begin(self._table.coverage)
         self._newest = newest_batch(self._checkpoint)
         last = None
         if self._newest is not None and (document := read_end(self._checkpoint, self._newest)).get("sys"):
             last = read_offsets(document, document["sys"])
-        found = (landed_ranges(table.coverage, last) for table in (self._table, self._bad))
+        found = (landed_ranges(table.coverage, last) for table in (self._table, self._dead_letters))
         ranges = [each.document() for each in found if each is not None]
         if ranges or landed_path(self._checkpoint).exists():
             keep(landed_path(self._checkpoint), json.dumps(ranges))
@@ -236,15 +237,16 @@ class DatasetOutput:
     def close(self) -> None:
         """Drop uncommitted files."""
         self._table.close()
-        self._bad.close()
+        self._dead_letters.close()
 
     def write(self, frame: Any, batch: int) -> BatchCounts:
         """See ``Output``."""
         query = query_id(frame)
         self._table.begin(query)
-        self._bad.begin(query)
+        self._dead_letters.begin(query)
         planned = Planned(()) if self._batches is None else self._batches.of(batch)
-        table, bad = standing_of(self._table.coverage, planned), standing_of(self._bad.coverage, planned, lags=True)
+        table = standing_of(self._table.coverage, planned)
+        dead = standing_of(self._dead_letters.coverage, planned, lags=True)
         end = self._table.end or 0
         if table.what == "unknown" and batch < end:
             self._check_known(batch, planned)
@@ -255,10 +257,10 @@ class DatasetOutput:
                 f"the checkpoint goes on with batch {batch}, but the table at {self._table.path} ends before batch "
                 f"{end}: was it deleted, or is it not mounted? Without it the checkpoint must go, too"
             )
-        self._check_standing(batch, table, bad)
+        self._check_standing(batch, table, dead)
         if batch < end:
             self._table.renumber()
-        return self._land(frame, batch, planned, table, bad)
+        return self._land(frame, batch, planned, table, dead)
 
     def _replayed(self, frame: Any, batch: int, end: int) -> BatchCounts:
         """Count a batch that has landed before."""
@@ -269,40 +271,40 @@ class DatasetOutput:
             self._table.commit(batch, batch, ())  # of a checkpoint whose numbers differ: they go on
         return BatchCounts(replayed=True)
 
-    def _land(self, frame: Any, batch: int, planned: Planned, table: Standing, bad: Standing) -> BatchCounts:
+    def _land(self, frame: Any, batch: int, planned: Planned, table: Standing, dead: Standing) -> BatchCounts:
         """Write the rows of a batch of which the table lacks some."""
-        before = bad.what == "all" or (bad.what == "unknown" and (self._bad.end or 0) > batch)
+        before = dead.what == "all" or (dead.what == "unknown" and (self._dead_letters.end or 0) > batch)
         if before:
             self._check_split(batch)
         pieces = self._pieces
-        if table.landed or (bad.landed and not before):
-            pieces = RestOfFiles(pieces, table.landed, bad.landed).open
+        if table.landed or (dead.landed and not before):
+            pieces = RestOfFiles(pieces, table.landed, dead.landed).open
         place = self._table.place(self._compression, self._time)
         found = None
         if self._keys is not None:
             found = self._keys.search(frame, batch)
             pieces = found.pieces
-        written = _Written(frame, write_rows(place, self._bad.place(self._compression), pieces))
-        if found is not None and (written.good_rows, written.bad_rows) != (found.good, found.bad):
+        written = _Written(frame, write_rows(place, self._dead_letters.place(self._compression), pieces))
+        if found is not None and (written.good_rows, written.dead_rows) != (found.good, found.dead):
             raise SinkFailedError(
-                f"batch {batch} has {OTHER_ROWS}: {written.good_rows} that stay and {written.bad_rows} that do not "
-                f"decode, instead of {found.good} and {found.bad}. Were some compacted or deleted in between?"
+                f"batch {batch} has {OTHER_ROWS}: {written.good_rows} that stay and {written.dead_rows} that do not "
+                f"decode, instead of {found.good} and {found.dead}. Were some compacted or deleted in between?"
             )
-        if written.bad:
+        if written.dead:
             keep_split(self._checkpoint, self._settings)
-        if written.bad and not before:
-            self._bad.land(batch, written.bad, self._bad_spans(planned, bad))
+        if written.dead and not before:
+            self._dead_letters.land(batch, written.dead, self._dead_spans(planned, dead))
         news = planned.news(self._table.coverage, table.landed)
         if self._keys is not None:
             self._keys.keep(batch)
-        self._table.commit(batch, batch, written.good, news, written.bad_rows)
+        self._table.commit(batch, batch, written.good, news, written.dead_rows)
         counts = written.counts()
         return counts if found is None else replace(counts, duplicates=found.duplicates, late=found.late)
 
-    def _bad_spans(self, planned: Planned, bad: Standing) -> Sequence[Span]:
+    def _dead_spans(self, planned: Planned, dead: Standing) -> Sequence[Span]:
         if planned.files:
-            return planned.news(self._bad.coverage, bad.landed)
-        return extended(self._bad.coverage, planned, self._table.coverage)
+            return planned.news(self._dead_letters.coverage, dead.landed)
+        return extended(self._dead_letters.coverage, planned, self._table.coverage)
 
     def _check_known(self, batch: int, planned: Planned) -> None:
         """Refuse to take a ``batch`` for landed whose number alone says so, unless it was planned before this run."""
@@ -314,11 +316,11 @@ class DatasetOutput:
                 "and a new checkpoint"
             )
 
-    def _check_standing(self, batch: int, table: Standing, bad: Standing) -> None:
+    def _check_standing(self, batch: int, table: Standing, dead: Standing) -> None:
         """Refuse a ``batch`` that fits neither behind the table nor into it."""
-        why = table.why or bad.why
-        if not why and self._keys is not None and (table.landed or bad.landed):
-            why = f"the table has {len(table.landed | bad.landed)} of its files and lacks others"
+        why = table.why or dead.why
+        if not why and self._keys is not None and (table.landed or dead.landed):
+            why = f"the table has {len(table.landed | dead.landed)} of its files and lacks others"
         if why:
             raise ConfigurationRefused(
                 f"batch {batch} of the checkpoint at {self._checkpoint} does not fit the table at {self._table.path}: "
@@ -327,11 +329,11 @@ class DatasetOutput:
             )
 
     def _check_split(self, batch: int) -> None:
-        """Refuse changed split settings for a ``batch`` of which only the bad rows have landed."""
+        """Refuse changed split settings for a ``batch`` of which only the dead letters have landed."""
         kept = read_split(self._checkpoint)
         if kept not in (None, self._settings):
             raise ConfigurationRefused(
-                f"the dead letters of batch {batch} are in {self._bad.path}, its good rows are not yet "
+                f"the dead letters of batch {batch} are in {self._dead_letters.path}, its good rows are not yet "
                 f"in the table at {self._table.path}, and decode or dedupe.key of the job has changed in between: rows "
                 "could be lost, or be in both. Run the job once more with the settings and the schema that are kept "
                 f"in {split_path(self._checkpoint)}, then with the new ones"
@@ -360,10 +362,10 @@ class _Written:
 
     def __init__(self, frame: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
         self.good: list[ForeignFile] = []
-        self.bad: list[ForeignFile] = []
+        self.dead: list[ForeignFile] = []
         self.newest_us: int | None = None
-        for is_bad, *file, newest in frame.mapInArrow(task, REPORT_DDL).collect():
-            (self.bad if is_bad else self.good).append(ForeignFile(*file))
+        for is_dead, *file, newest in frame.mapInArrow(task, REPORT_DDL).collect():
+            (self.dead if is_dead else self.good).append(ForeignFile(*file))
             if newest is not None:
                 self.newest_us = newest if self.newest_us is None else max(newest, self.newest_us)
 
@@ -372,13 +374,13 @@ class _Written:
         return sum(file.rows for file in self.good)
 
     @property
-    def bad_rows(self) -> int:
-        return sum(file.rows for file in self.bad)
+    def dead_rows(self) -> int:
+        return sum(file.rows for file in self.dead)
 
     def counts(self) -> BatchCounts:
         return BatchCounts(
             rows_out=self.good_rows,
-            dead_letters=self.bad_rows,
+            dead_letters=self.dead_rows,
             files=len(self.good),
             nbytes=sum(file.nbytes for file in self.good),
             newest_us=self.newest_us,

@@ -29,16 +29,16 @@ _MADE: Sequence[Literal["date", "hour"]] = ("date", "hour")
 class Plan(NamedTuple):
     """``frame`` has the rows of a batch, which ``pieces`` splits; ``table`` has the columns of the table as fields.
 
-    ``dataset`` are the options of its dataset. ``bad`` names the columns of dead letters, and ``dead_letters`` are the
+    ``dataset`` are the options of its dataset. ``dead`` names the columns of dead letters, and ``dead_letters`` are the
     options of their dataset. Where duplicates are dropped, pieces have the columns that ``keyed`` needs besides those
-    of the table. ``settings`` is JSON with all settings that decide which rows are bad, with the content of the schema.
+    of the table. ``settings`` is JSON with all settings that tell dead letters from rows, with the schema.
     """
 
     frame: Any
     pieces: Callable[[], Pieces]
     table: Sequence[Any]
     dataset: DatasetOptions
-    bad: tuple[str, ...]
+    dead: tuple[str, ...]
     dead_letters: DatasetOptions
     keyed: "KeyedRows | None"
     settings: str
@@ -89,7 +89,7 @@ def _planned(rows: Any, name: str, job: SparkConfig, *, by_number: bool = False)
     table = [_field(each, decoder, source) for each in columns]
     _check_names(where, job, [each.name for each in columns])
     dataset = table_options(name, job.output, table)
-    bad = (*source, REASON)
+    dead = (*source, REASON)
     dead_letters = columns_of(name, [*source.values(), StructField(REASON, StringType())], typed=False)
     keyed = None
     if job.dedupe is not None and rows.isStreaming:
@@ -102,7 +102,7 @@ def _planned(rows: Any, name: str, job: SparkConfig, *, by_number: bool = False)
         keyed = KeyedRows(job.dedupe.key, tuple(each.name for each in hidden), hidden[-1].name)
     key = () if job.dedupe is None else job.dedupe.key
     split = RowSplit(decoder, columns, key, job.output.partition_by, bool(job.output.table_format))
-    return Plan(rows, split.open, table, dataset, bad, dead_letters, keyed, split_of(job))
+    return Plan(rows, split.open, table, dataset, dead, dead_letters, keyed, split_of(job))
 
 
 def _columns(decoder: Decoder | None, source: Sequence[str], job: SparkConfig) -> list[Column]:
@@ -132,7 +132,7 @@ def _field(column: Column, decoder: Decoder | None, source: Mapping[str, Any]) -
 
 
 def split_of(job: SparkConfig) -> str:
-    """Return the settings of ``job`` that decide which rows are bad. Raises OSError for an unreadable schema."""
+    """Return the settings of ``job`` that tell dead letters from rows. Raises OSError for an unreadable schema."""
     decode = job.decode
     settings: dict[str, Any] = {
         "format": decode.format,

@@ -14,7 +14,7 @@ from ...config import Config, ConfigError, Problem, SparkBrokers, SparkConfig
 from ...runtime.errors import ConfigurationRefused, DatasetError
 from ...runtime.logs import get_logger
 from ..source.offsets import behind
-from .checkpoint import check_keys, drop_cut_logs, drop_unbegun, read_origin
+from .checkpoint import check_keys, claim, drop_cut_logs, drop_unbegun, read_origin, release
 from .failure import cause, details, is_passing
 from .output import BatchCounts, make_output
 from .plan import plan_job
@@ -124,13 +124,19 @@ class RunningJob:
         self._told = -1
         self._failure: Exception | None = None
         self._query: Any = None
+        self._claim: int | None = None
         self._missing = ""  # why the source cannot be read now
         self._tries = 0  # since a batch was finished
         self._finished_before = 0
 
     def start(self) -> None:
-        """Inspect checkpoint and tables, and start. Raises ConfigurationRefused if they belong to another job."""
+        """Inspect checkpoint and tables, and start.
+
+        Raises ConfigurationRefused if they belong to another job, and FastwireError while one has the checkpoint.
+        """
         checkpoint, source = self._job.output.checkpoint, self._job.source
+        if self._claim is None:
+            self._claim = claim(checkpoint)
         drop_cut_logs(checkpoint)
         origin = read_origin(checkpoint)
         system = source.system if isinstance(source, SparkBrokers) else ""
@@ -215,11 +221,16 @@ class RunningJob:
             _log.info("batch", job=self.name, **figures(progress, self._counts.pop(batch), time.time()))
 
     def stop(self) -> None:
-        """Stop the query, if it runs, and release the tables."""
-        if self._query is not None:
-            self._query.stop()
-            self.tell()
-        self._output.close()
+        """Stop the query, if it runs, and release the tables and the checkpoint."""
+        try:
+            if self._query is not None:
+                self._query.stop()
+                self.tell()
+            self._output.close()
+        finally:
+            if self._claim is not None:
+                release(self._claim)
+                self._claim = None
 
     def failure(self) -> Exception | None:
         """The exception that ended the query, if any."""

@@ -35,7 +35,7 @@ def by_files(session: Any, plan: Plan, source: SparkSource) -> Plan:
     """Return ``plan`` with tasks that read landed files themselves."""
     if not isinstance(source, SparkDataset):
         return plan
-    files = LandedFiles(plan.pieces, tuple(plan.bad[:-1]), plan.keyed is not None)
+    files = LandedFiles(plan.pieces, tuple(plan.dead[:-1]), plan.keyed is not None)
     return plan._replace(frame=stream_files(session, source.dataset, source.max_files), pieces=files.open)
 
 

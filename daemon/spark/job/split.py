@@ -20,7 +20,7 @@ REASON = "reason"
 REASONS_DDL = "reason string, `rows` bigint"
 
 Pieces = Callable[[pa.RecordBatch], Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]]
-"""Yields good rows with the columns of the table, and bad rows with those of the input and the reason."""
+"""Yields good rows with the columns of the table, and dead letters with those of the input and the reason."""
 
 
 class Column(NamedTuple):
@@ -35,7 +35,7 @@ class Column(NamedTuple):
 class RowSplit:
     """Decodes input rows, and splits them. Instances are pickled and sent to executors.
 
-    A row whose value cannot be decoded is bad, one with a null in a column of ``key``, and one with a value of
+    Dead letters are rows whose value cannot be decoded, with a null in a column of ``key``, and with a value of
     ``levels`` that cannot name a folder, of a ``table`` or of plain files.
     """
 
@@ -57,11 +57,11 @@ class RowSplit:
         return pieces
 
     def _piece(self, batch: pa.RecordBatch, decoded: Decoded) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        bad = dict(decoded.bad)
+        dead = dict(decoded.bad)
         kept: Sequence[int] = range(decoded.first, decoded.upto)
         own = batch.slice(decoded.first, len(kept))
-        if bad:
-            kept = [row for row in kept if row not in bad]
+        if dead:
+            kept = [row for row in kept if row not in dead]
             own = batch.take(pa.array(kept, pa.int64()))
         made = {each.name: _column(each, decoded.records, own) for each in self.columns}
         good = pa.RecordBatch.from_arrays([*made.values()], [*made])
@@ -74,8 +74,8 @@ class RowSplit:
                 wrong.setdefault(row, f"{reason}, in {name}")
         if wrong:
             good = good.take(pa.array([row for row in range(good.num_rows) if row not in wrong], pa.int64()))
-            bad |= {kept[row]: reason for row, reason in wrong.items()}
-        return good, _bad_rows(batch, bad)
+            dead |= {kept[row]: reason for row, reason in wrong.items()}
+        return good, _dead_rows(batch, dead)
 
 
 def _kept(values: pa.Array) -> Iterator[Decoded]:
@@ -96,9 +96,9 @@ def _column(column: Column, records: pa.RecordBatch, own: pa.RecordBatch) -> pa.
     return pc.hour(array).cast(pa.int32()) if column.origin == "hour" else array
 
 
-def _bad_rows(batch: pa.RecordBatch, bad: dict[int, str]) -> pa.RecordBatch:
-    rows = batch.take(pa.array(sorted(bad), pa.int64()))
-    return rows.append_column(REASON, pa.array([bad[row] for row in sorted(bad)], pa.string()))
+def _dead_rows(batch: pa.RecordBatch, dead: dict[int, str]) -> pa.RecordBatch:
+    rows = batch.take(pa.array(sorted(dead), pa.int64()))
+    return rows.append_column(REASON, pa.array([dead[row] for row in sorted(dead)], pa.string()))
 
 
 def count_reasons(split: Callable[[], Pieces]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -108,9 +108,9 @@ def count_reasons(split: Callable[[], Pieces]) -> Callable[[Iterator[pa.RecordBa
         counts = Counter[str | None]()
         pieces = split()
         for batch in batches:
-            for good, bad in pieces(batch):
+            for good, dead in pieces(batch):
                 counts[None] += good.num_rows
-                counts.update(bad.column(REASON).to_pylist())
+                counts.update(dead.column(REASON).to_pylist())
         yield pa.record_batch(
             [pa.array([*counts], pa.string()), pa.array([*counts.values()], pa.int64())], [REASON, "rows"]
         )

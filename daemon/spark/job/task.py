@@ -25,10 +25,10 @@ from .split import Pieces
 
 __all__ = ["REPORT", "REPORT_DDL", "FileLayout", "write_rows"]
 
-REPORT_DDL = "bad boolean, name string, directory string, `rows` bigint, nbytes bigint, checksum bigint, newest bigint"
+REPORT_DDL = "dead boolean, name string, directory string, `rows` bigint, nbytes bigint, checksum bigint, newest bigint"
 REPORT = pa.schema(
     [
-        ("bad", pa.bool_()),
+        ("dead", pa.bool_()),
         ("name", pa.string()),
         ("directory", pa.string()),
         ("rows", pa.int64()),
@@ -198,7 +198,7 @@ class _Table:
 
 
 def write_rows(
-    good: FileLayout, bad: FileLayout, split: Callable[[], Pieces]
+    good: FileLayout, dead: FileLayout, split: Callable[[], Pieces]
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return a function for ``mapInArrow`` that writes the rows of a task and yields a row of ``REPORT`` per file.
 
@@ -206,7 +206,7 @@ def write_rows(
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = {False: _Table(good), True: _Table(bad)}
+        tables = {False: _Table(good), True: _Table(dead)}
         pieces = split()
         try:
             for batch in batches:

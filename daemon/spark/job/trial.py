@@ -34,10 +34,10 @@ def try_job(session: Any, name: str, job: SparkConfig, rows: int) -> Trial:
     counted = Counter[str | None]()
     for reason, count in plan.frame.mapInArrow(count_reasons(plan.pieces), REASONS_DDL).collect():
         counted[reason] += count
-    bad = [(reason, count) for reason, count in counted.most_common() if reason is not None]
+    dead = [(reason, count) for reason, count in counted.most_common() if reason is not None]
     return Trial(
         rows=counted.total(),
-        dead_letters=sum(count for _, count in bad),
-        reasons=bad[:_MOST_REASONS],
+        dead_letters=sum(count for _, count in dead),
+        reasons=dead[:_MOST_REASONS],
         columns=[(field.name, field.dataType.simpleString()) for field in plan.table],
     )

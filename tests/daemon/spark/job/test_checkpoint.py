@@ -1,15 +1,19 @@
 """The batches of a checkpoint, and its cleaning before Spark looks at it."""
 
+import errno
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, Span
 from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetError
-from fastwire_daemon.spark.job.checkpoint import check_keys, drop_cut_logs, drop_unbegun, keys_path
+from fastwire_daemon.spark.job.checkpoint import check_keys, claim, drop_cut_logs, drop_unbegun, keys_path, release
 from fastwire_daemon.spark.job.planned import BrokerBatches, DatasetBatches
 from tests.spark.landed import Landed
 
@@ -144,3 +148,24 @@ def test_logs_that_a_power_loss_has_cut_go(tmp_path: Path, cut: Mapping[str, str
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert {name for name in files if not name.endswith(".crc")} == left
     assert {name.rpartition("/")[0] + f"/.{name.rpartition('/')[2]}.crc" for name in left} == files - left
+
+
+def test_a_checkpoint_is_for_one_job_at_a_time(tmp_path: Path) -> None:
+    """Until that one has ended, in whichever way."""
+    checkpoint = tmp_path / "checkpoint"
+    claimed = f"from pathlib import Path; from {claim.__module__} import claim; claim(Path({str(checkpoint)!r}))"
+    subprocess.run([sys.executable, "-c", claimed], check=True, timeout=60)
+    for _ in range(2):
+        held = claim(checkpoint)
+        assert held is not None
+        with pytest.raises(FastwireError, match="another job that runs has the checkpoint at"):
+            claim(checkpoint)
+        release(held)
+
+
+def test_a_file_system_without_locks_keeps_no_job_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_file: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert claim(tmp_path) is None

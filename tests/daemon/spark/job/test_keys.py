@@ -1,6 +1,8 @@
 """Duplicates and late rows of a job, found by the keys beside its checkpoint, without a Spark."""
 
+import io
 import json
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire_daemon.runtime.errors import ConfigurationRefused
+from fastwire_daemon.runtime.logs import configure
 from fastwire_daemon.spark.job import keys as module
 from fastwire_daemon.spark.job.checkpoint import keys_path
 from fastwire_daemon.spark.job.keyed import KeyedRows
@@ -74,8 +77,8 @@ def passed(keys: Keys, frame: Frame, batch: int, *, keep: bool = True) -> list[s
     pairs = [pair for each in frame.tasks for pair in pieces(each)]
     assert {tuple(good.schema.names) for good, _ in pairs} == {("key",)}
     good = [key for each, _ in pairs for key in each.column("key").to_pylist()]
-    assert (found.good, found.bad) == (len(good), sum(bad.num_rows for _, bad in pairs))
-    assert found.good + found.bad + found.late + found.duplicates == sum(each.num_rows for each in frame.tasks)
+    assert (found.good, found.dead) == (len(good), sum(bad.num_rows for _, bad in pairs))
+    assert found.good + found.dead + found.late + found.duplicates == sum(each.num_rows for each in frame.tasks)
     if keep:
         keys.keep(batch)
     return good
@@ -189,6 +192,23 @@ def test_a_job_that_begins_to_drop_duplicates_begins_without_keys(tmp_path: Path
     assert passed(job(tmp_path), frame_of([("a", 0), ("b", 0)]), 8) == ["b"]
 
 
+@pytest.mark.parametrize(("batch", "warned"), [(0, False), (7, True)])
+def test_missing_keys_of_earlier_records_are_told(tmp_path: Path, batch: int, warned: bool) -> None:
+    """As of a checkpoint that was restored without them: once, and not where no batch was before."""
+    root = logging.getLogger()
+    before, level, stream = root.handlers[:], root.level, io.StringIO()
+    configure(stream=stream, human=False)
+    try:
+        for each in (batch, batch, batch + 1):
+            passed(job(tmp_path), frame_of([("a", 0)]), each)
+    finally:
+        root.handlers[:], root.level = before, level
+    told = [
+        json.loads(line)["batch"] for line in stream.getvalue().splitlines() if "no keys of earlier records" in line
+    ]
+    assert told == [batch] * warned
+
+
 def test_a_key_of_other_columns_knows_no_value_of_the_old_one(tmp_path: Path) -> None:
     """Or a row with a new key would be taken for a duplicate; the order of the columns does not count."""
 
@@ -228,6 +248,10 @@ def marks(column: pa.Array, *more: pa.Array) -> list[bytes]:
     return [each.tobytes()[:16] for each in found]
 
 
+# Beyond the years that Python has.
+FAR = pa.struct([("at", pa.list_(pa.timestamp("us", "UTC")))])
+
+
 @pytest.mark.parametrize(
     "column",
     [
@@ -243,6 +267,8 @@ def marks(column: pa.Array, *more: pa.Array) -> list[bytes]:
         pa.array([Decimal("1.10"), Decimal("1.10"), Decimal("1.11")]),
         pa.array([{"a": 1, "b": None}, {"a": 1, "b": None}, {"a": 1, "b": "None"}]),
         pa.array([[1, 2], [1, 2], [12]]),
+        pa.array([{"at": [2**62]}, {"at": [2**62]}, {"at": [-(2**62)]}], FAR),
+        pa.array([[("a", 1 << 30)], [("a", 1 << 30)], [("a", 7)]], pa.map_(pa.string(), pa.date32())),
         pa.array(["z", "a", "a", "b", "z"]).slice(1, 3),
         pa.array([9, 1, 1, 2], pa.int64()).slice(1),
     ],
