@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fastwire.decode.evolution import Column
 from fastwire.errors import FastwireError
 
 from ..config import PipelineConfig, Start
@@ -23,13 +24,17 @@ _log = get_logger("sink")
 
 
 class FirstRecords:
-    """A ``sinks.base.FindColumns`` that reads the first records of a pipeline's topics; no cursor moves."""
+    """The ``sinks.base.FirstColumns`` of the first records of a pipeline's topics, which it reads; no cursor moves."""
 
     def __init__(self, config: PipelineConfig) -> None:
         self._config = config
+        self._columns: Sequence[Column] = ()
 
     def __call__(self, decoder: ValueDecoder, stop: threading.Event) -> None:
         """See the protocol."""
+        if self._columns:
+            decoder.adopt(self._columns)
+            return
         source = self._config.source
         topics = ", ".join(source.topics) or str(source.topics_pattern)
         own = decoder.columns
@@ -41,6 +46,7 @@ class FirstRecords:
             for field in refused:
                 _log.warning("a field cannot have a column, its values will be dead letters", field=field)
             if decoder.types:
+                self._columns = decoder.types
                 _log.info("the columns are inferred from the first records", topics=topics, records=len(values))
                 return
         if source.start.kind == "latest" and own:

@@ -35,7 +35,7 @@ from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory, use_one_blas_thread, use_system_allocator
 from ..runtime.tasks import in_thread
-from ..sinks.base import FindColumns, Sink, logged
+from ..sinks.base import FirstColumns, Sink, logged
 from ..sinks.registry import build_sink
 from ..systems.registry import source_factory, topic_schemas
 from .http import HttpServer
@@ -536,7 +536,7 @@ def _tell_end(name: str, pipeline: "Pipeline | FanOut") -> None:
 
 def _sink_of(config: PipelineConfig, memory: int, *, many: bool = False) -> Sink:
     """Make the sink of a pipeline, or of one topic of many. Raises ConfigError."""
-    first: FindColumns | None = None
+    first: FirstColumns | None = None
     if config.decode is not None and config.decode.inferred:
         from ..pipeline.firstrecords import FirstRecords  # loads pyarrow
 

@@ -13,7 +13,7 @@ from ..runtime.errors import SinkFailedError, Superseded
 if TYPE_CHECKING:
     from .valuedecoder import ValueDecoder
 
-__all__ = ["Decoded", "FindColumns", "LoggedSink", "Sink", "SinkFailedError", "Superseded", "logged"]
+__all__ = ["Decoded", "FirstColumns", "LoggedSink", "Sink", "SinkFailedError", "Superseded", "logged"]
 
 
 @runtime_checkable
@@ -52,11 +52,11 @@ class Sink(Protocol):
         """Release resources; uncommitted rows are dropped. Called once, also after an error."""
 
 
-class FindColumns(Protocol):
-    """Finds the columns of a dataset that does not exist yet, where they are inferred from values."""
+class FirstColumns(Protocol):
+    """The columns with which a dataset begins, where they are inferred from values."""
 
     def __call__(self, decoder: "ValueDecoder", stop: threading.Event, /) -> None:
-        """Add the columns of the first values to ``decoder``. It blocks, and ends when ``stop`` is set.
+        """Add them to ``decoder``, each time the same. It blocks, and ends when ``stop`` is set.
 
         Raises SinkFailedError while there are none, DatasetMismatchError if no dataset can have the columns.
         """

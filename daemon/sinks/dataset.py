@@ -35,7 +35,6 @@ from ..encoders.worker import CallerEncoder, EncoderThread
 from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
 from .base import Decoded
-from .firstcolumns import FirstColumns
 
 if TYPE_CHECKING:
     from .transform import TransformedValues
@@ -92,7 +91,7 @@ class DatasetSink:
         medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
         many: bool = False,
-        first: FirstColumns | None = None,
+        first: Callable[[threading.Event], None] | None = None,
     ) -> None:
         self._options = options
         self._many = many
@@ -267,7 +266,7 @@ class DatasetSink:
         self._note_publishing()
         self._adopt()
         if self._first is not None and self._decoder is not None and not self._writer.exists:
-            self._first.take(self._stop)
+            self._first(self._stop)
             self._writer.begin_with(self._decoder.columns, self._decoder.types)
         if not self._threads:
             self._threads = [self._new_thread(i) for i in range(self._writers)]

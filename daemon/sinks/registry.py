@@ -1,6 +1,8 @@
 """Makes the sink of a configuration: a built-in one, a dataset with a plug-in encoder, or a plug-in sink."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastwire.systems import grammar_named, row_of
@@ -24,7 +26,7 @@ from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.rowwise import names_of_records, read_transform
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.level import level_keys
-from .base import FindColumns, Sink
+from .base import FirstColumns, Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
 
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
     from ..net.schemaregistry import TopicSchemas
-    from .firstcolumns import FirstColumns
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
@@ -52,12 +53,12 @@ def build_sink(
     memory: int,
     topics: "TopicSchemas | None" = None,
     many: bool = False,
-    first: "FindColumns | None" = None,
+    first: "FirstColumns | None" = None,
 ) -> Sink:
     """Make the sink of a pipeline that may use ``memory`` bytes; it is not opened yet.
 
     ``topics`` are the schemas of the brokers, if values are decoded by them. ``many``: see ``DatasetSink``.
-    ``first`` finds the columns of a new dataset, where they are inferred from values.
+    ``first`` has the columns of a new dataset, where they are inferred from values.
 
     A plug-in is an entry point of the group ``fastwire.sinks``: a callable that returns a ``Sink``. It is called with
     the keys of its table in the configuration except fastwire's own (``type``, ``columns``, ``roll``, ``writers``);
@@ -347,7 +348,7 @@ def _query_of(
 
 
 def _dataset_sink(
-    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", *, many: bool, first: "FindColumns | None"
+    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", *, many: bool, first: "FirstColumns | None"
 ) -> Sink:
     from ..dataset.place import bucket_of
     from .dataset import DatasetSink
@@ -370,16 +371,15 @@ def _dataset_sink(
 
 
 def _first_columns(
-    decoder: "ValueDecoder | TransformedValues | None", find: FindColumns | None
-) -> "FirstColumns | None":
-    from .firstcolumns import FirstColumns
+    decoder: "ValueDecoder | TransformedValues | None", first: FirstColumns | None
+) -> "Callable[[Event], None] | None":
     from .valuedecoder import ValueDecoder
 
-    return None if find is None or not isinstance(decoder, ValueDecoder) else FirstColumns(decoder, find)
+    return None if first is None or not isinstance(decoder, ValueDecoder) else partial(first, decoder)
 
 
 def _database_sink(
-    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", first: FindColumns | None
+    config: PipelineConfig, memory: int, topics: "TopicSchemas | None", first: FirstColumns | None
 ) -> Sink:
     try:
         from .postgresql.making import make_sink
@@ -388,8 +388,8 @@ def _database_sink(
             "type", f"{config.sink.type} needs a driver: pip install 'fastwire-daemon[postgresql]' ({exc})"
         ) from exc
     decoder = value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics)
-    first_columns = _first_columns(decoder, first)
-    return make_sink(config, decoder, gather_bytes=memory // _GATHER_SHARE, first=first_columns)
+    gather_bytes = memory // _GATHER_SHARE
+    return make_sink(config, decoder, gather_bytes=gather_bytes, first=_first_columns(decoder, first))
 
 
 def _decoded_stdout(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:

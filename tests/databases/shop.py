@@ -12,7 +12,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
 from fastwire.pulsar.format.payload import Record, encode_batch
 from fastwire_daemon.config import parse_config
-from fastwire_daemon.sinks.base import FindColumns
+from fastwire_daemon.sinks.base import FirstColumns
 from fastwire_daemon.sinks.postgresql.sink import PostgresSink
 from fastwire_daemon.sinks.registry import build_sink
 from fastwire_daemon.testing import Feed
@@ -75,7 +75,7 @@ class Shop:
         reached: Callable[[str], None] | None = None,
         url: str = "",
         transform: str | None = None,
-        first: FindColumns | None = None,
+        first: FirstColumns | None = None,
         **keys: Any,
     ) -> PostgresSink:
         """An opened sink; with a ``schema`` it decodes JSON, and with ``first`` it infers the columns."""

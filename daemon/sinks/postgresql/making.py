@@ -1,6 +1,7 @@
 """Make the sink of a table of PostgreSQL from a configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from threading import Event
 from typing import TYPE_CHECKING
 
 from fastwire.decode.evolution import Column
@@ -20,7 +21,6 @@ from .sink import PostgresSink
 from .target import Target
 
 if TYPE_CHECKING:
-    from ..firstcolumns import FirstColumns
     from ..transform import TransformedValues
     from ..valuedecoder import ValueDecoder
 
@@ -50,11 +50,11 @@ def make_sink(
     decoder: "ValueDecoder | TransformedValues | None",
     *,
     gather_bytes: int,
-    first: "FirstColumns | None" = None,
+    first: Callable[[Event], None] | None = None,
 ) -> PostgresSink:
     """Return the sink; it is not opened yet. Raises ConfigError.
 
-    ``first`` has the columns of a table that nothing is recorded of, if the decoder infers them.
+    ``first`` gives the decoder the columns of a table that nothing is recorded of, if it infers them.
     """
     source, sink = pipeline.source, pipeline.sink
     known = row_of(source.system).names

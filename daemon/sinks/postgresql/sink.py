@@ -22,7 +22,6 @@ from fastwire.position import Log, Position, positions_of
 from ...runtime.errors import SinkFailedError
 from ...runtime.logs import get_logger
 from ..base import Decoded
-from ..firstcolumns import FirstColumns
 from ..recordrows import DecodedRows, RecordRows
 from .envelope import opened
 from .fates import count_runs
@@ -64,7 +63,7 @@ class PostgresSink:
         *,
         gather_bytes: int = 64 << 20,
         reached: Callable[[str], None] = lambda step: None,
-        first: FirstColumns | None = None,
+        first: Callable[[threading.Event], None] | None = None,
     ) -> None:
         self._server, self._target, self._options, self._decoder = server, target, options, decoder
         self._gather_bytes = gather_bytes
@@ -229,7 +228,7 @@ class PostgresSink:
 
     def _find_columns(self) -> None:
         if self._first is not None:
-            self._first.take(self._stop)
+            self._first(self._stop)
 
     def _gather(self, chunk: Chunk) -> None:
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from fastwire_daemon.config import Start
+from fastwire_daemon.config.decode import parse_decode
 from fastwire_daemon.pipeline.firstrecords import FirstRecords
 from fastwire_daemon.runtime.errors import SinkFailedError
+from fastwire_daemon.sinks.registry import decoder_of
 
 
 def test_a_stop_ends_it_also_while_brokers_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +32,19 @@ def test_a_stop_ends_it_also_while_brokers_do_not_answer(monkeypatch: pytest.Mon
     with pytest.raises(SinkFailedError, match="was stopped"):
         FirstRecords(config)(decoder, stop)
     assert ended.is_set()
+
+
+def test_the_columns_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later records would make other ones of a dataset that could not be created at first."""
+    found = [[b'{"id": 1}'], [b'{"id": "x", "more": 1}']]
+
+    async def given(self: FirstRecords, start: Start) -> list[bytes]:
+        return found.pop(0)
+
+    monkeypatch.setattr(FirstRecords, "_values", given)
+    config: Any = SimpleNamespace(source=SimpleNamespace(topics=["orders"], start=Start("earliest")))
+    first = FirstRecords(config)
+    for _ in range(2):
+        made = decoder_of(parse_decode({"format": "json", "schema": "infer"}), "kafka")
+        first(made, threading.Event())
+        assert [str(each) for each in made.types] == ["id int64"]
