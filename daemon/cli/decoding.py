@@ -23,7 +23,7 @@ SchemaFile = Annotated[
     Path | None,
     typer.Option(
         "--schema-file",
-        help='File with the schema: Avro, or a descriptor set of Protobuf. "infer": the fields of JSON.',
+        help="File with the schema: Avro, or a descriptor set of Protobuf. Default for JSON: the fields of the values.",
         show_default=False,
     ),
 ]
@@ -51,11 +51,15 @@ def decode_keys(
         if idle := next((option for option, value in given.items() if value), None):
             raise typer.BadParameter("is for --decode", param_hint=idle)
         return None
-    if schema_file is None:
-        raise typer.BadParameter("needs --schema-file", param_hint="--decode")
     by_brokers = registry == system and grammar_named(system).keeps_schemas
     if registry and form == Values.JSON and not by_brokers:
         raise typer.BadParameter("is for --decode avro and protobuf", param_hint="--registry")
+    if schema_file is None:
+        if registry or form != Values.JSON:
+            raise typer.BadParameter("needs --schema-file", param_hint="--decode")
+        from ..config.decode import INFER
+
+        schema_file = Path(INFER)
     if message and form != Values.PROTOBUF:
         raise typer.BadParameter("is for --decode protobuf", param_hint="--message")
     keys: dict[str, Any] = {"format": form.value, "schema": str(schema_file)}

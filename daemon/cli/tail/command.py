@@ -67,7 +67,7 @@ def tail(
         bool, typer.Option("--schemas", help="Also print the schemas of the records, to standard error.")
     ] = False,
     decode: Annotated[
-        Values | None, typer.Option("--decode", help="Print the fields of values of this format, with --schema-file.")
+        Values | None, typer.Option("--decode", help="Print the fields of values of this format.")
     ] = None,
     schema_file: SchemaFile = None,
     message: Message = "",

@@ -259,7 +259,7 @@ def test_tail_reads_schemas_from_a_registry(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--decode json", "--decode: needs --schema-file"),
+        ("--decode avro", "--decode: needs --schema-file"),
         ("--registry http://127.0.0.1", "--registry: is for --decode"),
         ("--schema-file a", "--schema-file: is for --decode"),
         ("--decode avro --schema-file no.avsc", "--schema-file: cannot read no.avsc"),

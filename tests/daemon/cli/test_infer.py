@@ -12,6 +12,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 import fastwire_daemon as fw
 from fastwire.systems import SYSTEMS
+from fastwire_daemon.cli.infer.command import Format
+from fastwire_daemon.config.fields import DATASET_TYPES
 from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
@@ -159,3 +161,7 @@ def test_a_descriptor_set_of_protobuf_comes_from_the_registry(run: Run, kafka: K
         assert (code, err) == (0, "")
         assert "shop.Order, shop.Other" in out and table_of(out)["message"] == "shop.Order"
         assert fw.read(kafka.url, topic, decode=table_of(out)).to_table().to_pylist() == [{"id": 7}]
+
+
+def test_the_formats_of_a_configuration_are_those_of_datasets() -> None:
+    assert [*Format] == [*DATASET_TYPES]

@@ -94,7 +94,7 @@ def test_records_without_fields_count(run: Run, kafka: KafkaDevBroker) -> None:
     for count in (0, 2):
         if count:
             kafka.produce("plain", [b"{}"] * count, 0)
-        options = "--decode", "json", "--schema-file", "infer"
+        options = "--decode", "json"
         found = rows(run, kafka.url, "plain", "SELECT count(*) AS n FROM plain", *options)
         assert found == [{"n": count}]
 
@@ -395,7 +395,7 @@ def test_a_query_that_needs_all_rows_does_not_follow(run: Run, kafka: KafkaDevBr
 def test_names_that_sql_does_not_tell_apart_are_refused(run: Run, kafka: KafkaDevBroker, sql: str) -> None:
     kafka.create_topic("mixed", 1)
     kafka.produce("mixed", [b'{"City": "Bern", "city": "Basel", "who": {"X": 1, "x": 2}}'], 0)
-    options = "--decode", "json", "--schema-file", "infer"
+    options = "--decode", "json"
     code, out, err = run("query", kafka.url, "mixed", sql, *options)
     assert (code, out) == (2, "") and "differ by case only" in err
     assert rows(run, kafka.url, "mixed", "SELECT who FROM mixed", *options) == [{"who": {"X": 1, "x": 2}}]
