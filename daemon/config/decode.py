@@ -105,8 +105,8 @@ class DecodeConfig(Table):
     evolve: Literal["add", "widen", "strict", "dead_letter"] = "add"
     """Columns of another schema, of values and of decoded keys: add them to the dataset (new ones take nulls, numbers
     become wider); widen: the same, and with schema = "infer" a column of whole numbers becomes one of doubles for a
-    fraction; strict: stop the partition, and refuse to start with another schema file; dead_letter: its records become
-    dead letters."""
+    fraction, and one of numbers or truth values becomes text for any other value; strict: stop the partition, and
+    refuse to start with another schema file; dead_letter: its records become dead letters."""
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name. With
     "_deleted" a null value (a tombstone) becomes a row in which it is true, and the columns of the values are null."""
@@ -146,7 +146,7 @@ class DecodeConfig(Table):
 
     @property
     def widens(self) -> bool:
-        """True if a column of whole numbers may become one of doubles."""
+        """True if a column of whole numbers may become one of doubles, and one of numbers or truth values text."""
         return self.evolve == "widen"
 
     @property

@@ -56,8 +56,9 @@ class DatasetOptions:
     the source delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a
     dataset with another topic of its ``system``: as for a Spark job, whose query would write those of another one.
     With ``inferred`` the columns of decoded values are those of the dataset, and ``types`` those of a new one.
-    With ``widens`` a log entry may make long columns doubles, unless there is a table. With a ``target``,
-    see ``target_text``, the rows are in that topic, and the dataset has the positions and the dead letters only.
+    With ``widens`` a log entry may make long columns doubles, and numbers text, unless there is a table. With a
+    ``target``, see ``target_text``, the rows are in that topic, and the dataset has the positions and the dead letters
+    only.
     ``older_columns`` are the ``columns`` as versions wrote them that gave a job no ``types``: they may be among those.
     """
 

@@ -568,8 +568,8 @@ class DatasetWriter:
             # A narrower column would do for a dataset; readers of a table refuse its files.
             if self._options.table and types and (why := misfit(self.types, types)):
                 raise SchemaError("", why)
-            rounding = self._options.widens and not self._options.table
-            return added_types(self.types, types, landing=True, rounding=rounding)
+            widening = self._options.widens and not self._options.table
+            return added_types(self.types, types, landing=True, widening=widening)
         except (OverlapError, SchemaError) as exc:
             self._end_roll(staging)
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc

@@ -69,16 +69,23 @@ def _inner(field: "pa.Field[Any]") -> Iterator["pa.Field[Any]"]:
 
 
 def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` with the columns of ``schema``. Raises FastwireError if it has others."""
+    """Return ``batch`` with the columns of ``schema``. Raises FastwireError if it has others, or wider ones."""
     if strange := [*_lacking(batch.schema, schema)]:  # a cast would drop them within a struct
         raise FastwireError(
             f"a later record has the column {strange[0]}, which the first records lack: name the columns "
             "that you want, or read by a schema that has it (`infer --output` writes one); to_table() has all columns"
         )
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        column = batch.column(field.name)
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid:
+            raise FastwireError(
+                f"a later record makes the column {field.name} {column.type}, and the first records make it "
+                f"{field.type}: to_table() has the wider type for all, or read by a schema that says it"
+            ) from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -198,10 +198,16 @@ class Records:
         return pa.RecordBatchReader.from_batches(schema, rest())
 
     def to_table(self) -> pa.Table:
-        """Return all records; columns that newer schemas bring are null in older records."""
-        tables = [pa.Table.from_batches([batch]) for batch in self.batches()]
-        if not tables:
+        """Return all records; columns that newer schemas bring are null in older records.
+
+        Where columns widen (``decode.evolve``), older records have the types of the newest.
+        """
+        batches = [*self.batches()]
+        if not batches:
             return self._empty().empty_table()
+        if self._decode is not None and self._decode.widens:
+            batches = [in_schema(batch, batches[-1].schema) for batch in batches]
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
         return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
     def to_pandas(self, **options: Any) -> Any:

@@ -1,6 +1,6 @@
 """The decoder of one part of the records, their values or their keys, whose columns grow with the records' schemas."""
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -8,11 +8,11 @@ import pyarrow as pa
 from fastwire.decode.avro.resolution import resolve
 from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.decoded import Decoded
-from fastwire.decode.evolution import Column, adopted, columns_of, grown, program_of
+from fastwire.decode.evolution import Column, adopted, columns_of, grown, is_textual, program_of
 from fastwire.decode.json.growth import Growth, growth
 from fastwire.decode.json.schema import fitted
 from fastwire.decode.json.walk import JsonDecoder
-from fastwire.decode.program import SchemaError, Step, deletable
+from fastwire.decode.program import BadRecord, SchemaError, Step, deletable
 from fastwire.decode.protobuf.walk import ProtobufDecoder
 from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
@@ -24,8 +24,6 @@ from ..runtime.logs import get_logger
 from .recordschemas import NO_PAIR, BrokerSchemas, Form, Pause, RecordSchemas, Written
 
 __all__ = ["Evolve", "EvolvingDecoder", "Find"]
-
-"""Begins the reason of a record whose schema has other columns, where these may not grow."""
 
 Evolve = Literal["add", "strict", "dead_letter"]
 
@@ -47,7 +45,8 @@ class EvolvingDecoder:
     column wider, and those with columns that ``names`` refuses. Only columns that ``lands`` is true for count, and for
     tables also the ``levels``. With ``within`` the fields of the program are those of one column of this name. If it
     ``keeps_nulls``, a null is a row of nulls. If it ``infers``, a value of JSON is bad if it has a field without a
-    column: :meth:`infer` adds the column. Objects at the places ``maps`` become maps.
+    column: :meth:`infer` adds the column. Objects at the places ``maps`` become maps. If it ``widens``, a text takes a
+    value of any type, and fields of several types of scalars are inferred as text.
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class EvolvingDecoder:
         keeps_nulls: bool = False,
         infers: bool = False,
         maps: Collection[str] = (),
+        widens: bool = False,
     ) -> None:
         self.form = form
         self.given = program
@@ -83,6 +83,7 @@ class EvolvingDecoder:
         self._keeps_nulls = keeps_nulls
         self._infers = infers
         self._maps = maps
+        self._widens = widens
         self._written: dict[int, Written] = {}
         self._refusals: dict[int, str] = {}
         self._admitted: set[int] = set()
@@ -132,10 +133,24 @@ class EvolvingDecoder:
             why = Reason.UNKNOWN_SCHEMA if isinstance(exc, UnknownSchemaError) else Reason.INCOMPATIBLE_SCHEMA
             self._refuse(id, why, str(exc))
 
-    def infer(self, values: Iterable[bytes], taken: Container[str], widens: Collection[str] = ()) -> Growth:
+    def wider(self, bad: Iterable[BadRecord]) -> dict[str, str]:
+        """Return the types that columns must have, by path, to take the values for which these records are ``bad``.
+
+        Whole numbers become doubles for a fraction, and numbers and truth values text for a value of another type.
+        """
+        held = {step.path: step.arrow for step in self._program if is_textual(step.arrow)}
+        found: dict[str, str] = {}
+        for one in bad:
+            if one.reason == Reason.TYPE and one.path in held:
+                found[one.path] = "u"
+            elif one.reason == Reason.INEXACT and held.get(one.path) in ("i", "l"):
+                found.setdefault(one.path, "g")
+        return found
+
+    def infer(self, values: Iterable[bytes], taken: Container[str], wider: Mapping[str, str]) -> Growth:
         """Add columns for the fields of ``values``, but for those whose names are ``taken``.
 
-        Whole numbers at the paths ``widens`` become doubles if the values have fractions.
+        The columns at the paths ``wider`` get these types.
 
         Raises SchemaError if there are no columns yet, and would be too many.
         """
@@ -153,7 +168,7 @@ class EvolvingDecoder:
             table = self._of_table(union)
             return misfit(self._of_table(self._program), table) or crossed(table)
 
-        found = growth(self._program, values, refusal, self._maps, widens)
+        found = growth(self._program, values, refusal, self._maps, unites=self._widens, wider=wider)
         self._read_into(found.program)
         return found
 
@@ -199,7 +214,7 @@ class EvolvingDecoder:
     def _new(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
         decoder: AvroDecoder | JsonDecoder | ProtobufDecoder
         if self.form == "json":
-            decoder = JsonDecoder(fitted(self._program, self.given), self._pool, closed=self._infers)
+            decoder = JsonDecoder(fitted(self._program, self.given), self._pool, closed=self._infers, raw=self._widens)
             for id, reason in self._refusals.items():
                 decoder.refuse(id, reason)
         else:

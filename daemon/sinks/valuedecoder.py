@@ -3,8 +3,9 @@
 import json
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -43,7 +44,8 @@ class ValueDecoder(RecordRows):
     added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column wider.
     With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys, by the same schemas.
     If it ``infers``, the columns are those of the dataset and, for fields that it lacks, of the values; objects at the
-    places ``maps`` become maps. If it ``widens``, a column of whole numbers becomes one of doubles for a fraction.
+    places ``maps`` become maps. If it ``widens``, a column of whole numbers becomes one of doubles for a fraction, one
+    of numbers or truth values becomes text for a value of another type, and a text takes values of any type.
     """
 
     prefix = "_"
@@ -99,6 +101,7 @@ class ValueDecoder(RecordRows):
             keeps_nulls=self._keeps_nulls,
             infers=infers,
             maps=maps,
+            widens=widens,
         )
         self._take_columns()
         own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._values.schema.names))
@@ -219,15 +222,15 @@ class ValueDecoder(RecordRows):
             self._keys.adopt(of_keys)
         self._take_columns()
 
-    def infer(self, values: Iterable[bytes], widens: Collection[str] = ()) -> Sequence[str]:
+    def infer(self, values: Iterable[bytes], wider: Mapping[str, str] = MappingProxyType({})) -> Sequence[str]:
         """Add columns for the fields of ``values``. Return the fields that cannot have one, each with the reason.
 
-        Columns of whole numbers at the paths ``widens`` become doubles if the values have fractions.
+        The columns at the paths ``wider`` get these types.
 
         Raises DatasetMismatchError if there are no columns yet, and would be too many.
         """
         try:
-            found = self._values.infer(values, {*self._own, DELETED, KEY}, widens)
+            found = self._values.infer(values, {*self._own, DELETED, KEY}, wider)
         except SchemaError as exc:
             raise DatasetMismatchError(
                 f"no columns can be inferred from the values: {exc}. Name its place in decode.maps, or write the schema"
@@ -238,17 +241,16 @@ class ValueDecoder(RecordRows):
         return found.refused
 
     def _infer(self, values: pa.Array, bad: Sequence[BadRecord]) -> bool:
-        """Add columns for the fields of values that are bad because they lack one, or are no whole numbers.
+        """Add columns for the fields of bad values that lack one, and widen those that do not take their values.
 
         Return False if there are none.
         """
-        widens = {one.path for one in bad if one.reason == Reason.INEXACT} if self._widens else ()
-        growing = (Reason.NEW_COLUMNS, Reason.INEXACT) if self._widens else (Reason.NEW_COLUMNS,)
-        rows = [one.row for one in bad if one.reason in growing]
-        if not rows or (self._evolve != "add" and self._values.columns):
+        wider = self._values.wider(bad) if self._widens else {}
+        rows = [one.row for one in bad if one.reason == Reason.NEW_COLUMNS]
+        if not (rows or wider) or (self._evolve != "add" and self._values.columns):
             return False
         before = self._values.columns
-        refused = self.infer((values[row].as_py() for row in rows[:MOST_SAMPLES]), widens)
+        refused = self.infer((values[row].as_py() for row in rows[:MOST_SAMPLES]), wider)
         if new := [each for each in refused if each not in self._refused]:
             self._refused.update(new)
             _log.warning("fields of values cannot have columns, and the values become dead letters", fields=new)

@@ -22,11 +22,13 @@ __all__ = [
     "columns_of",
     "columns_to_json",
     "grown",
+    "is_textual",
     "named_as",
     "program_of",
 ]
 
 _LOSSY = {("l", "f"), ("l", "g"), ("i", "f")}
+_TEXTUAL = {"b", "i", "l", "f", "g"}
 _WORDS = {
     "n": "null", "b": "bool", "i": "int32", "l": "int64", "f": "float", "g": "double", "u": "string", "z": "binary",
     "tdD": "date", "ttm": "time[ms]", "ttu": "time[us]", "+s": "struct", "+l": "list", "+m": "map",
@@ -142,14 +144,18 @@ def _node(column: Column, path: str) -> Node:
     return Node(step, children)
 
 
-def grown(columns: Sequence[Step], new: Sequence[Step], *, rounding: bool = False) -> tuple[Step, ...]:
+def is_textual(arrow: str) -> bool:
+    """Return True for the types of numbers and truth values, whose values have a text that readers agree on."""
+    return arrow in _TEXTUAL or arrow.startswith("d:")
+
+
+def grown(columns: Sequence[Step], new: Sequence[Step]) -> tuple[Step, ...]:
     """Return the program of ``columns`` with the columns of the program ``new`` added.
 
-    The columns keep their order and names, new ones follow. With ``rounding`` a long becomes a double where ``new`` has
-    one, which keeps 53 bits of it. Raises SchemaError if a type is neither equal nor wider, or there are more columns
-    than a program may have.
+    The columns keep their order and names, new ones follow. Raises SchemaError if a type is neither equal nor wider, or
+    there are more columns than a program may have.
     """
-    return _checked(_Union(columns, new, rounding=rounding))
+    return _checked(_Union(columns, new))
 
 
 def adopted(columns: Sequence[Step], held: Sequence[Step]) -> tuple[Step, ...]:
@@ -174,15 +180,17 @@ def _checked(union: "_Union") -> tuple[Step, ...]:
 
 
 def added_types(
-    columns: Sequence[Column], new: Sequence[Column], *, landing: bool = False, rounding: bool = False
+    columns: Sequence[Column], new: Sequence[Column], *, landing: bool = False, widening: bool = False
 ) -> tuple[Column, ...]:
     """Return ``columns`` with the ``new`` ones, as ``grown`` does; () if they are the same. Raises SchemaError.
 
     Files that are ``landing`` have the ``new`` names already: then a member of a union must have the same name in both.
+    With ``widening`` a long beside a double is a double, which keeps 53 bits of it, and a number or truth value beside
+    a text is text.
     """
     if not new or columns == new:
         return ()
-    union = columns_of(_checked(_Union(program_of(columns), program_of(new), landing=landing, rounding=rounding)))
+    union = columns_of(_checked(_Union(program_of(columns), program_of(new), landing=landing, widening=widening)))
     return () if union == columns else union
 
 
@@ -194,13 +202,14 @@ class _Union:
         *,
         held: bool = False,
         landing: bool = False,
-        rounding: bool = False,
+        widening: bool = False,
     ) -> None:
         self._columns = columns
         self._new = new
         self._held = held
         self._landing = landing
-        self._lossy = _LOSSY - {("l", "g")} if rounding else _LOSSY
+        self._widening = widening
+        self._lossy = _LOSSY - {("l", "g")} if widening else _LOSSY
         self._tries: dict[tuple[int, int], Node | SchemaError] = {}
 
     def record(self, one: int, other: int) -> Node:
@@ -338,11 +347,17 @@ class _Union:
             return replace(a, symbols=tuple(dict.fromkeys((*a.symbols, *b.symbols))))
         if a.arrow == b.arrow:
             return b if a.operation == "enum" else a
-        if wider(b.arrow, a.arrow) or (ALIKE.get(b.arrow) == a.arrow and "enum" not in (a.operation, b.operation)):
+        if self._holds(a.arrow, b.arrow) or (
+            ALIKE.get(b.arrow) == a.arrow and "enum" not in (a.operation, b.operation)
+        ):
             return a
-        if wider(a.arrow, b.arrow) and (a.arrow, b.arrow) not in self._lossy:
+        if self._holds(b.arrow, a.arrow) and (a.arrow, b.arrow) not in self._lossy:
             return replace(a, arrow=b.arrow, shape=b.shape, low=b.low, high=b.high, digits=b.digits)
         raise self._misfit(a, b)
+
+    def _holds(self, one: str, other: str) -> bool:
+        """Return True if a column of the type ``one`` may have the values of ``other``, which is another type."""
+        return wider(other, one) or (self._widening and one == "u" and is_textual(other))
 
     def _misfit(self, a: Step, b: Step) -> SchemaError:
         one, other = (_WORDS.get(each.arrow, each.arrow) for each in (a, b))

@@ -1,9 +1,10 @@
 """Columns of JSON values that have no schema: those that values need besides the columns that there are."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..evolution import Column, columns_of, grown, program_of
+from ..evolution import Column, columns_of, grown, is_textual, program_of
 from ..program import SchemaError, Step
 from .inference import MOST_INFERRED, Inference, parsed
 from .schema import fitted
@@ -19,7 +20,7 @@ class Growth(NamedTuple):
 
     program: tuple[Step, ...]
     added: tuple[Column, ...]
-    """Columns that are new, or have new ones below them; of these only what is new."""
+    """Columns that are of a wider type, are new, or have new ones below them; of the last only what is new."""
     refused: tuple[str, ...]
     """Columns that cannot be added, each with the reason, for people."""
 
@@ -29,15 +30,17 @@ def growth(
     values: Iterable[bytes],
     refusal: Callable[[Sequence[Step]], str] = lambda program: "",
     maps: Collection[str] = (),
-    widens: Collection[str] = (),
+    *,
+    unites: bool = False,
+    wider: Mapping[str, str] = MappingProxyType({}),
 ) -> Growth:
     """Return ``program`` with columns for the fields of ``values`` that it lacks.
 
-    A column keeps its type, whatever the values are, but for whole numbers at the paths ``widens``, which become
-    doubles if the values have fractions. Columns are added one after the other, and those are left out with
-    which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Of a struct or a list
-    only those below it are left out that have to be. Values that are no objects are passed over, and so are those that
-    have too many fields alone. Objects at the places ``maps`` become maps, and so do those that are maps already.
+    A column keeps its type, whatever the values are, but for those at the paths ``wider``, which get these types.
+    ``unites`` is that of ``Inference``, for new columns. Columns are added one after the other, and those are left out
+    with which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Of a struct or a
+    list only those below it are left out that have to be. Values that are no objects are passed over, and so are those
+    that have too many fields alone. Objects at the places ``maps`` become maps, and so do those that are maps already.
     Raises SchemaError if the other values have too many fields together, and there are no columns yet.
     """
     objects = [*_objects(values)]
@@ -46,12 +49,12 @@ def growth(
     wanted = frozenset(
         {*(place for place in maps if place not in held), *(place for place, arrow in held.items() if arrow == "+m")}
     )
-    inference = _inference(wanted)
+    inference = _inference(wanted, unites=unites)
     try:
         for each in objects:
             inference.add(each)
     except SchemaError:
-        inference = _inference(wanted)
+        inference = _inference(wanted, unites=unites)
         try:
             for each in _smaller(objects, wanted, refused):
                 inference.add(each)
@@ -59,27 +62,40 @@ def growth(
             if len(program) == len(NO_COLUMNS):
                 raise
             refused.append(str(exc))
-    made, added = tuple(program), list[Column]()
-    left = [*reversed(lacking(inference.columns(), columns_of(program), widens))]
+    before = columns_of(program)
+    columns = _widened(before, wider)
+    added = [new for old, new in zip(before, columns, strict=True) if old != new]
+    made = program_of(columns) if added else tuple(program)
+    left = [*reversed(lacking(inference.columns(), columns))]
     while left:
         column = left.pop()
         try:
-            wider = grown(made, program_of([column]), rounding=bool(widens))
+            union = grown(made, program_of([column]))
         except SchemaError as exc:
             refused.append(f"{column}: {exc}")
             continue
-        if len(wider) > MOST_INFERRED:
+        if len(union) > MOST_INFERRED:
             refused.append(f"{column}: there are more than {MOST_INFERRED} columns over all levels")
-        elif why := refusal(wider):
+        elif why := refusal(union):
             parts = [*_parts(column)]
             if len(parts) > 1:
                 left += reversed(parts)
             else:
                 refused.append(f"{column}: {why}")
         else:
-            made = wider
+            made = union
             added.append(column)
     return Growth(made, tuple(added), tuple(refused))
+
+
+def _widened(columns: Sequence[Column], wider: Mapping[str, str], within: str = "") -> tuple[Column, ...]:
+    """Return ``columns`` with those of numbers and truth values at the paths ``wider`` of these types."""
+    found = []
+    for each in columns:
+        path = f"{within}{each.name}"
+        arrow = wider.get(path, each.arrow) if is_textual(each.arrow) else each.arrow
+        found.append(each._replace(arrow=arrow, children=_widened(each.children, wider, f"{path}.")))
+    return tuple(found)
 
 
 def _parts(column: Column) -> Iterator[Column]:
@@ -113,8 +129,8 @@ def crowded(value: bytes, maps: Collection[str] = ()) -> str:
     return ""
 
 
-def _inference(maps: frozenset[str]) -> Inference:
-    return Inference(most=MOST_INFERRED, any_name=True, maps=maps)
+def _inference(maps: frozenset[str], *, unites: bool = False) -> Inference:
+    return Inference(most=MOST_INFERRED, any_name=True, maps=maps, unites=unites)
 
 
 def _places(columns: Sequence[Column], within: str = "") -> Iterator[tuple[str, str]]:
@@ -147,22 +163,17 @@ def _smaller(objects: Iterable[dict[str, Any]], maps: frozenset[str], refused: l
             yield each
 
 
-def lacking(
-    columns: Sequence[Column], held: Sequence[Column], widens: Collection[str] = (), within: str = ""
-) -> tuple[Column, ...]:
-    """Return ``columns`` without what ``held`` has at the same place, of whatever type.
-
-    Doubles at the paths ``widens`` stay where ``held`` has whole numbers.
-    """
+def lacking(columns: Sequence[Column], held: Sequence[Column]) -> tuple[Column, ...]:
+    """Return ``columns`` without what ``held`` has at the same place, of whatever type."""
     known = {each.name: each for each in held}
-    found = (_lacking(each, known.get(each.name), widens, f"{within}{each.name}") for each in columns)
+    found = (_lacking(each, known.get(each.name)) for each in columns)
     return tuple(each for each in found if each is not None)
 
 
-def _lacking(column: Column, held: Column | None, widens: Collection[str], path: str) -> Column | None:
-    if held is None or (path in widens and (held.arrow, column.arrow) == ("l", "g")):
+def _lacking(column: Column, held: Column | None) -> Column | None:
+    if held is None:
         return column
     if column.arrow != held.arrow or column.arrow not in ("+s", "+l", "+m"):
         return None
-    inner = lacking(column.children, held.children, widens, f"{path}.")
+    inner = lacking(column.children, held.children)
     return held._replace(children=inner) if inner else None

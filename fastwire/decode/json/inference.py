@@ -8,8 +8,9 @@
 | strings | text; with ``times`` a timestamp or a date, if each of them is one |
 | objects, arrays | structs, lists; maps where ``maps`` names the path |
 
-Each column takes nulls. Where a field has values of several types, the type of most of them counts. Nulls, empty
-objects and empty arrays say nothing about a type: a field that has nothing else has no column.
+Each column takes nulls. Where a field has values of several types, the type of most of them counts; with ``unites``
+numbers, truth values and texts together are text, as one type. Nulls, empty objects and empty arrays say nothing about
+a type: a field that has nothing else has no column.
 """
 
 import json
@@ -113,12 +114,14 @@ class _Seen:
     item: "_Seen | None" = None
     """Of a list its items, of a map its values."""
 
-    @property
-    def kind(self) -> str:
-        """The type of the column; "" without one."""
+    def kind(self, *, unites: bool = False) -> str:
+        """Return the type of the column, as of ``Inference``; "" without one."""
         kinds = Counter({kind: count for kind, count in self.types.items() if kind not in _NUMBERS})
         if numbers := sum(self.types[kind] for kind in _NUMBERS):
             kinds["double" if self.types["double"] else "big int" if self.types["big int"] else "int"] = numbers
+        scalars = [kind for kind in kinds if kind not in ("object", "array")]
+        if unites and len(scalars) > 1:
+            kinds["text"] = sum(kinds.pop(kind) for kind in scalars)
         return kinds.most_common(1)[0][0] if kinds else ""
 
 
@@ -128,6 +131,7 @@ class Inference:
     ``maps`` are the paths of objects whose keys are values: they become maps. With more than ``most`` columns ``add``
     raises SchemaError, which names the object that has the most keys. ``without`` are keys at the top to leave out.
     With ``any_name`` fields have columns whose names no Avro schema can have, as long as they can be printed.
+    ``unites``: see above.
     """
 
     def __init__(
@@ -138,12 +142,14 @@ class Inference:
         most: int = MOST_INFERRED,
         without: frozenset[str] = frozenset(),
         any_name: bool = False,
+        unites: bool = False,
     ) -> None:
         self._maps = maps
         self._times = times
         self._most = most
         self._without = without
         self._any_name = any_name
+        self._unites = unites
         self._top = _Seen("")
         self._columns = 0
 
@@ -176,7 +182,7 @@ class Inference:
 
     def type_of(self, seen: _Seen) -> str:
         """Return the type of a column: a key of the table of types, "struct", "list" or "map"; "" without one."""
-        kind = seen.kind
+        kind = seen.kind(unites=self._unites)
         if kind == "object":
             return "map" if seen.path in self._maps else "struct" if any(map(self.type_of, self.named(seen))) else ""
         if kind == "array":
@@ -346,7 +352,7 @@ def _is_time(text: str, form: re.Pattern[str]) -> bool:
 
 
 def _oddities(seen: _Seen) -> Iterator[str]:
-    total, kind = sum(seen.types.values()), seen.kind
+    total, kind = sum(seen.types.values()), seen.kind()
     mine = sum(seen.types[each] for each in (_NUMBERS if kind in _NUMBERS else (kind,)))
     if total > mine:
         counts = ", ".join(f"{count} {each}" for each, count in seen.types.most_common())

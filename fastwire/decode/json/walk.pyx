@@ -106,18 +106,22 @@ cdef class JsonDecoder(RecordDecoder):
     ``closed``: a record is bad if it has a field without a column, unless this is null, or has nothing but nulls in it;
     also with a number in quotes, and with one without a fraction that its double would change.
 
-    ``loose``: as ``from_json`` of Spark reads them. A text takes a value of any type, as it is written. A timestamp in
-    UTC may lack its zone and its time, or have digits below its unit, which are cut off; as a number it is in seconds.
+    ``raw``: a text takes a value of any type, as it is written.
+
+    ``loose``: as ``from_json`` of Spark reads them. Texts are ``raw``. A timestamp in UTC may lack its zone and its
+    time, or have digits below its unit, which are cut off; as a number it is in seconds.
     """
     cdef Walk walk
     cdef tuple program
     cdef dict reasons
     cdef bint loose
+    cdef bint raw
 
-    def __cinit__(self, program, Pool pool not None, *, bint loose=False, bint closed=False):
+    def __cinit__(self, program, Pool pool not None, *, bint loose=False, bint closed=False, bint raw=False):
         self.program = tuple(program)
         self.reasons = {}
         self.loose = loose
+        self.raw = raw or loose
         self.walk.closed = closed
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, self.program, pool)
         self.walk.steps = <Step*>calloc(len(self.program), sizeof(Step))
@@ -177,7 +181,7 @@ cdef class JsonDecoder(RecordDecoder):
             if self.loose and s.clock == CLOCK_INSTANT:
                 s.clock = CLOCK_LOOSE
                 s.factor = SECONDS[step.arrow[2]]
-        s.raw = self.loose
+        s.raw = self.raw
         names = step.symbols
         if s.operation == OP_RECORD:
             names = [each.name.encode() for each in self.program[step.first : step.first + step.children]]

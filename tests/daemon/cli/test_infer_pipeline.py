@@ -92,14 +92,14 @@ def test_whole_numbers_that_have_landed_become_doubles_where_they_may(tmp_path: 
         produce(broker, [{"id": 1, "n": 1, "who": {"m": [1, 2]}}])
         run(config)
         produce(broker, [{"id": 2, "n": 2}, {"id": 3, "n": 0.5, "who": {"m": [0.5]}}, {"id": 4.0, "n": 3, "new": 1}])
-        produce(broker, [{"id": 5, "n": (1 << 60) + 1}, {"id": "six"}])
+        produce(broker, [{"id": 5, "n": (1 << 60) + 1}, {"id": 6, "who": "six"}])
         run(config)
         produce(broker, [{"id": 7, "n": 7}])
         config.write_text(text)  # what is wider stays so
         run(config)
         report = json.loads(command("verify", data, "--deep", "--json").stdout)
     assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 5, 2), report
-    assert letters(data) == ["Inexact at byte 15 of the value, in n", "WrongType at byte 7 of the value, in id"]
+    assert letters(data) == ["Inexact at byte 15 of the value, in n", "WrongType at byte 17 of the value, in who"]
     log = sorted((data / "_fastwire/log").rglob("*.json"))
     types = [each for entry in log if (each := json.loads(entry.read_bytes()).get("types"))][-1]
     assert [each[:2] for each in types] == [["id", "l"], ["n", "g"], ["who", "+s"], ["new", "l"]]
@@ -110,6 +110,35 @@ def test_whole_numbers_that_have_landed_become_doubles_where_they_may(tmp_path: 
         assert found == [(1, 1.0, [1.0, 2.0]), (2, 2.0, None), (3, 0.5, [0.5]), (4, 3.0, None), (7, 7.0, None)]
         schemas = [pq.read_schema(file) for file in data.glob("*.parquet")]
         assert {str(each.field("n").type) for each in schemas} == {"int64", "double"}
+
+
+@pytest.mark.parametrize(("kind", "step"), [("parquet", "entry-linked"), ("jsonl", "files-finished")])
+def test_numbers_that_have_landed_become_text_where_they_may(tmp_path: Path, kind: str, step: str) -> None:
+    config, data = tmp_path / "c.toml", tmp_path / "data"
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        text = TEXT.format(url=broker.url, path=data).replace('type = "parquet"', f'type = "{kind}"')
+        text = text.replace(START, f'{START}\ngroup_protocol = "none"')
+        config.write_text(text.replace('"infer"', '"infer"\nevolve = "widen"'))
+        produce(broker, [{"id": 1, "n": 1, "ok": True, "who": {"m": [1, 2.5]}}])
+        run(config)
+        produce(broker, [{"id": 2, "n": 2}, {"id": 3, "n": "three", "ok": "yes", "who": {"m": ["x"]}}])
+        produce(broker, [{"id": 4, "n": {"deep": [4]}, "ok": 0, "new": [0]}])
+        killed = start(config, tmp_path / "log", {"at": step, "do": "kill"}, "--until-end")
+        assert killed.wait(60) == -9, (tmp_path / "log").read_text()
+        run(config)
+        report = json.loads(command("verify", data, "--deep", "--json").stdout)
+    assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 4, 0), report
+    log = sorted((data / "_fastwire/log").rglob("*.json"))
+    types = [each for entry in log if (each := json.loads(entry.read_bytes()).get("types"))][-1]
+    assert [each[:2] for each in types] == [["id", "l"], ["n", "u"], ["ok", "u"], ["who", "+s"], ["new", "+l"]]
+    if kind == "parquet":
+        files = f"read_parquet('{data}/*.parquet', union_by_name = true)"
+        with duckdb.connect() as engine:
+            found = engine.sql(f"SELECT n, ok, who.m FROM {files} ORDER BY id").fetchall()
+        assert found == [
+            ("1", "true", ["1.0", "2.5"]), ("2", None, None), ("three", "yes", ["x"]), ('{"deep": [4]}', "0", None),
+        ]  # fmt: skip
 
 
 def test_a_field_that_may_not_become_a_column_makes_a_dead_letter(tmp_path: Path) -> None:
@@ -196,7 +225,8 @@ def test_killed_between_the_inference_and_the_end_of_the_first_commit(tmp_path: 
     assert json.loads((data / "_fastwire/dataset.json").read_text())["types"][1][1] == price
 
 
-def test_two_daemons_that_saw_other_records_land_in_the_same_columns(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("evolve", "lost"), [("add", 9), ("widen", 0)])
+def test_two_daemons_that_saw_other_records_land_in_the_same_columns(tmp_path: Path, evolve: str, lost: int) -> None:
     data = tmp_path / "data"
     with running(KafkaDevBroker()) as broker:
         broker.create_topic("orders", 2)
@@ -209,16 +239,20 @@ def test_two_daemons_that_saw_other_records_land_in_the_same_columns(tmp_path: P
         daemons = []
         for name in ("one", "two"):
             config = tmp_path / f"{name}.toml"
-            config.write_text(TEXT.format(url=broker.url, path=data) + 'roll = { idle = "100ms" }\n')
+            text = TEXT.format(url=broker.url, path=data).replace('"infer"', f'"infer"\nevolve = "{evolve}"')
+            config.write_text(text + 'roll = { idle = "100ms" }\n')
             daemons.append(start(config, tmp_path / f"{name}.log"))
         try:
-            eventually(lambda: data.exists() and len(rows(data)) == 9 and [*data.rglob("*.dead")], "all")
+            dead = [] if lost else ["none"]
+            eventually(
+                lambda: data.exists() and len(rows(data)) == 18 - lost and (dead or [*data.rglob("*.dead")]), "all"
+            )
         finally:
             for daemon in daemons:
                 daemon.terminate()
                 assert daemon.wait(60) == 0
     report = json.loads(command("verify", data, "--json").stdout)
-    assert report["ok"] and report["rows"] == report["dead_letters"] == 9, report
+    assert (report["ok"], report["rows"], report["dead_letters"]) == (True, 18 - lost, lost), report
 
 
 @pytest.mark.parametrize("kind", ["delta", "jsonl"])
@@ -352,7 +386,7 @@ def test_numbers_become_wider_in_files_without_a_schema_only(kind: str, schema: 
 
 def test_commands_and_scripts_infer_the_columns_as_well(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
-    options = ["--decode", "json", "--schema-file", "infer"]
+    options = ["--decode", "json"]
     with running(KafkaDevBroker()) as broker:
         broker.create_topic("orders", 1)
         produce(broker, [{"id": 1, "x": {"y": [1]}}, {"id": 2.5, "new": True}])

@@ -312,6 +312,25 @@ def test_names_at_the_prompt() -> None:
         fw.red  # noqa: B018
 
 
+def test_a_table_has_the_widest_types_of_its_records_and_a_reader_says_that_it_cannot(
+    kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = {"format": "json", "schema": "infer", "evolve": "widen"}
+    run = (Log("kafka", "c", "orders", "0"), 0, 1)
+    first, filler, last = [b'{"a": 1, "s": {"b": 2}}'], [b"{}"] * 9_999, [b'{"a": "x", "s": {"b": 0.5, "c": true}}']
+
+    def reading(columns: list[str] | None = None) -> Any:
+        made = fw.read(kafka.url, "orders", decode=decode, columns=columns, progress=False)
+        pieces = [(pa.record_batch({"value": some}), [(*run[:2], len(some))]) for some in (first, filler, last)]
+        monkeypatch.setattr(made, "_pieces", lambda stream: iter(pieces))
+        return made
+
+    rows = reading().to_table().to_pylist()
+    assert rows[0] == {"a": "1", "s": {"b": 2.0, "c": None}} and rows[-1] == {"a": "x", "s": {"b": 0.5, "c": True}}
+    with pytest.raises(FastwireError, match=r"later record makes the column a string, and the first .* int64"):
+        reading(["a"]).to_reader().read_all()
+
+
 @pytest.mark.parametrize("more", [{"s": {"x": 2, "y": 3}}, {"l": [{"x": [{"y": 1}]}]}, {"n": 1}])
 def test_a_reader_does_not_drop_what_later_records_have_within_a_column(
     kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]

@@ -8,6 +8,7 @@ from threading import Event
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fastwire.columns.chunk import Chunk
@@ -18,7 +19,6 @@ from fastwire_daemon.dataset.description import DatasetOptions, Description
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, Superseded
 from fastwire_daemon.sinks.dataset import DatasetSink
-from fastwire_daemon.sinks.firstcolumns import FirstColumns
 from fastwire_daemon.sinks.registry import decoder_of
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from fastwire_daemon.testing import Feed
@@ -97,12 +97,59 @@ def test_a_new_field_stops_its_log_if_columns_are_strict() -> None:
         landed(made, {"id": 1}, {"id": 2, "n": 1})
 
 
-def test_values_of_no_number_do_not_keep_a_fraction_from_making_its_column_wider() -> None:
+def test_numbers_stay_numbers_where_columns_widen() -> None:
     made = decoder(columns=["*", "_offset"], evolve="widen")
-    made.adopt([IDS])
-    found, reasons = landed(made, {"id": "x"}, {"id": 1.5}, {"id": "y"}, {"id": 3})
-    assert rows(found) == [{"id": 1.5, "_offset": 1}, {"id": 3.0, "_offset": 3}]
-    assert reasons == ["WrongType at byte 7 of the value, in id"] * 2
+    made.adopt([IDS, Column("big", "l", True)])
+    found, reasons = landed(made, {"id": 1.5}, {"id": 3}, {"id": (1 << 53) + 1}, {"big": 1 << 70}, {"big": 1 << 60})
+    assert rows(found) == [{"id": 1.5, "_offset": 0}, {"id": 3.0, "_offset": 1}, {"big": 1 << 60, "_offset": 4}]
+    assert reasons == ["Inexact at byte 7 of the value, in id", "OutOfRange at byte 8 of the value, in big"]
+
+
+def test_a_value_of_another_type_makes_its_column_text_where_columns_widen() -> None:
+    made = decoder(columns=["*"], evolve="widen")
+    inner = Column("tags", "+l", True, (Column("item", "g", True),))
+    made.adopt([IDS, Column("ok", "b", True), Column("who", "+s", True, (inner,))])
+    values = [
+        {"id": 1, "ok": True, "who": {"tags": [1.5, 2]}}, {"id": "x"}, {"id": 1.5}, {"id": [1, {"a": None}], "ok": 0},
+        {"id": "", "who": {"tags": ["y", False]}}, {"ok": None, "id": {}}, {"who": "z"}, {"who": {"tags": {}}},
+    ]  # fmt: skip
+    found, reasons = landed(made, *values)
+    assert rows(found) == [
+        {"id": "1", "ok": "true", "who": {"tags": ["1.5", "2"]}}, {"id": "x"}, {"id": "1.5"},
+        {"id": '[1, {"a": null}]', "ok": "0"}, {"id": "", "who": {"tags": ["y", "false"]}}, {"id": "{}"},
+    ]  # fmt: skip
+    assert reasons == ["WrongType at byte 8 of the value, in who", "WrongType at byte 17 of the value, in who.tags"]
+    assert [str(each) for each in made.types] == [
+        "id string", "ok string", "who struct<tags list<item string>>",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_writer_whose_column_is_text_and_one_whose_column_has_numbers_agree(tmp_path: Path, first: int) -> None:
+    """Whichever of them commits first."""
+    sinks, feed = [], Given(partitions=2)
+    for _ in range(2):
+        decode = {"format": "json", "schema": "infer", "columns": ["*", "_key"], "evolve": "widen"}
+        made = decoder_of(parse_decode(decode), "pulsar")
+        options = DatasetOptions(system="pulsar", cluster="feed", columns=made.columns, inferred=True, widens=True)
+        sinks.append(DatasetSink(tmp_path, options, ParquetEncoder, decoder=made))
+        sinks[-1].open()
+        if len(sinks) == 1:
+            sinks[0].write(feed.of({"n": 1}))
+            sinks[0].commit()
+    sinks[0].write(feed.of({"n": "x", "new": "y"}))
+    sinks[1].write(feed.of({"n": 2.5, "new": False}))
+    later = feed.of({"n": 3, "new": True})
+    sinks[first].commit()
+    sinks[1 - first].commit()
+    sinks[1].write(later)
+    sinks[1].commit()
+    assert [str(column) for column in sinks[1].types] == ["n string", "new string"]
+    tables = [pq.read_table(file, partitioning=None) for file in sorted(tmp_path.rglob("*.parquet"))]
+    landed_in = [["1", "x", "2.5", "3"], ["1", "2.5", "x", "3.0"]]
+    assert [str(table["n"][0].as_py()) for table in tables] == landed_in[first]
+    for sink in sinks:
+        sink.close()
 
 
 def test_fields_of_structs_have_names_that_tables_can_have() -> None:
@@ -186,7 +233,7 @@ def test_writers_whose_first_records_differ_agree_on_the_columns_of_the_one_that
     for first in (b'{"id": 1, "a": 1}', b'{"id": "x", "b": 0.5}'):
         made = decoder_of(parse_decode({"format": "json", "schema": "infer", "columns": ["*", "_key"]}), "pulsar")
         options = DatasetOptions(system="pulsar", cluster="feed", columns=made.columns, inferred=True)
-        found = FirstColumns(made, partial(infer, first))
+        found = partial(infer, first, made)
         sinks.append(DatasetSink(tmp_path, options, ParquetEncoder, decoder=made, first=found))
         sinks[-1].open()
     one, other = sinks

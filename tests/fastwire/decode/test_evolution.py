@@ -8,7 +8,15 @@ from hypothesis import HealthCheck, given, settings
 
 from fastwire.decode.avro.resolution import resolve
 from fastwire.decode.avro.schema import compile_avro
-from fastwire.decode.evolution import Column, columns_from_json, columns_of, columns_to_json, grown, program_of
+from fastwire.decode.evolution import (
+    Column,
+    added_types,
+    columns_from_json,
+    columns_of,
+    columns_to_json,
+    grown,
+    program_of,
+)
 from fastwire.decode.program import SchemaError, deletable
 from tests.support.avro import pairs
 
@@ -87,6 +95,24 @@ def test_symbols_of_both_enums_are_read() -> None:
 def test_types_without_a_union(have: Any, new: Any) -> None:
     with pytest.raises(SchemaError, match=r"^f: the column has .*, and the schema has"):
         grown(program(("f", have)), program(("f", new)))
+
+
+@pytest.mark.parametrize(
+    ("held", "new", "union"),
+    [("l", "u", "u"), ("u", "b", "u"), ("l", "g", "g"), ("g", "l", "g"), ("d:38,0", "u", "u"), ("+s", "u", ""),
+     ("b", "l", ""), ("tdD", "u", ""), ("l", "f", ""), ("u", "tdD", "")],
+)  # fmt: skip
+def test_types_that_widen_only_where_they_may(held: str, new: str, union: str) -> None:
+    inner = (Column("x", "l", True),)
+    mine, others = ((Column("f", arrow, True, inner if arrow == "+s" else ()),) for arrow in (held, new))
+    if union:
+        assert (added_types(mine, others, widening=True) or mine)[0].arrow == union
+    else:
+        with pytest.raises(SchemaError, match="the column has"):
+            added_types(mine, others, widening=True)
+    if "u" in (held, new):
+        with pytest.raises(SchemaError, match="the column has"):
+            added_types(mine, others)
 
 
 def test_a_renamed_field_stays_its_column() -> None:

@@ -57,6 +57,17 @@ def test_columns_keep_their_types_and_get_what_they_lack() -> None:
     assert [str(each) for each in second.added] == ["s struct<u bool>", "l list<item struct<y int64>>", "z int64"]
 
 
+def test_columns_get_wider_types_at_their_paths_and_new_ones_unite_the_types_of_scalars() -> None:
+    first = growth(NO_COLUMNS, encoded({"a": 1, "s": {"t": 1}, "l": [{"x": True}], "s.t": "x"})).program
+    values = encoded({"m": 1}, {"m": "x"}, {"m": {"y": 1}}, {"o": {"y": 1}}, {"o": {"y": 2}}, {"o": 5})
+    found = growth(first, values, unites=True, wider={"a": "g", "s.t": "u", "l.item.x": "u", "s": "u"})
+    assert [str(each) for each in columns_of(found.program)] == [
+        "a double", "s struct<t string>", "l list<item struct<x string>>", "s.t string", "m string",
+        "o struct<y int64>",
+    ]  # fmt: skip
+    assert [each.name for each in found.added] == ["a", "s", "l", "m", "o"]
+
+
 def test_a_refused_column_does_not_keep_back_the_others() -> None:
     found = growth(NO_COLUMNS, encoded({"a": 1, "b": 2, "c": 3}), lambda union: "no" if union[-1].name == "b" else "")
     assert [each.name for each in columns_of(found.program)] == ["a", "c"] and found.refused == ("b int64: no",)
