@@ -29,6 +29,7 @@ __all__ = [
     "TABLE",
     "TIME",
     "Query",
+    "arrow_schema",
     "check_result",
     "columns_in",
     "engine",
@@ -436,12 +437,7 @@ def _batch_schema(decoded: "Sequence[Column]", own: "Mapping[str, pa.DataType]",
     """Return the Arrow columns of a batch."""
     import pyarrow as pa
 
-    from fastwire.decode.avro.walk import AvroDecoder
-    from fastwire.decode.evolution import program_of
-    from fastwire.wire.pool import Pool
-
-    # The types of columns do not depend on the format of the values.
-    values = pa.schema(AvroDecoder(program_of(decoded), Pool(64 << 20))) if decoded else pa.schema([])
+    values = arrow_schema(decoded)
     return pa.schema([values.field(name) if name in values.names else pa.field(name, own[name]) for name in columns])
 
 
@@ -565,6 +561,18 @@ def check_result(schema: "pa.Schema") -> None:
     if repeated := next((name for name in schema.names if names.count(name.lower()) > 1), None):
         raise ValueError(f'has the column "{repeated}" more than once: give one another name')
     columns_in(schema)
+
+
+def arrow_schema(columns: "Sequence[Column]") -> "pa.Schema":
+    """Return columns as Arrow has them."""
+    import pyarrow as pa
+
+    from fastwire.decode.avro.walk import AvroDecoder
+    from fastwire.decode.evolution import program_of
+    from fastwire.wire.pool import Pool
+
+    # The types of columns do not depend on the format of the values.
+    return pa.schema(AvroDecoder(program_of(columns), Pool(64 << 20))) if columns else pa.schema([])
 
 
 def columns_in(schema: "pa.Schema") -> "tuple[Column, ...]":

@@ -9,7 +9,7 @@ import orjson
 
 from fastwire.decode.evolution import Column, added_types, columns_from_json, columns_to_json, named_as
 from fastwire.decode.program import SchemaError
-from fastwire.systems import grammar_named, row_of
+from fastwire.systems import row_of
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .level import SPLITS, level_keys, time_level
@@ -208,17 +208,6 @@ class Description:
                 + ". Use a new path"
             )
 
-    def check_hosts(self, options: DatasetOptions, root: str) -> None:
-        """Raise DatasetMismatchError if the hosts of ``options`` are those of another cluster."""
-        if self.is_of_others(options):
-            raise DatasetMismatchError(
-                f"the dataset at {root} holds records of the cluster at {_show(self.known_hosts)}, but source.url "
-                f"leads to {_show(options.hosts)}: positions of another cluster would count as committed, and their "
-                "records would be acknowledged without being written. If it is the same cluster on other hosts, "
-                f'set source.cluster = "{self.cluster}" in this pipeline, beside source.url, and leave it there; '
-                "for another cluster use a new path"
-            )
-
     @property
     def prefix(self) -> str:
         """The text before the names of the columns of the records."""
@@ -229,13 +218,6 @@ class Description:
         """The hosts of the cluster; older datasets have them as the name of a cluster without a configured name."""
         named = tuple(self.cluster.split(","))
         return self.hosts or (named if all(_HOST.fullmatch(host) for host in named) else ())
-
-    def is_of_others(self, options: DatasetOptions) -> bool:
-        """Return True if none of the hosts of ``options`` is known, and the cluster has another name."""
-        if self.cluster == options.cluster or not options.hosts or not self.known_hosts:
-            return False
-        usual = grammar_named(self.system).usual_ports
-        return not {_place(host, usual) for host in self.known_hosts} & {_place(host, usual) for host in options.hosts}
 
 
 def read_description(data: bytes, root: str) -> Description:
@@ -291,12 +273,6 @@ def record_prefix(system: str, columns: Collection[str], types: Collection[Colum
 
 def _of_records(columns: Collection[str], types: Collection[Column]) -> set[str]:
     return {*columns} - {column.name for column in types}
-
-
-def _place(host: str, usual: Collection[int]) -> str:
-    """Return the host without a usual port: TLS changes the port, and addresses of one broker must compare equal."""
-    name, _, port = host.rpartition(":")
-    return name.lower() if port.isdecimal() and int(port) in usual else host.lower()
 
 
 def _show(value: str | tuple[object, ...]) -> str:

@@ -1,14 +1,17 @@
-"""The identity of the cluster whose records a dataset holds, from its description and from later files.
+"""The identity of the cluster whose records something holds; that of a dataset is in its description and later files.
 
 The description never changes. A fact that it lacks is recorded in its own file, once, by the first writer: the hosts,
 for a dataset that an older version made, and the cluster id that the brokers report.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Protocol
 
 import orjson
+
+from fastwire.systems import grammar_named
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .description import DESCRIPTION, DatasetOptions, Description, read_description
@@ -17,7 +20,7 @@ from .storage.base import Storage
 from .storage.bucket import Bucket
 from .storage.disk import Disk
 
-__all__ = ["CLUSTER_ID", "HOSTS", "Origin", "look_at"]
+__all__ = ["CLUSTER_ID", "HOSTS", "Origin", "look_at", "refuse_other_hosts", "refuse_other_id"]
 
 HOSTS = "_fastwire/hosts.json"
 CLUSTER_ID = "_fastwire/cluster_id.json"
@@ -47,7 +50,7 @@ class Origin:
             description = replace(description, hosts=self._recorded(HOSTS))
         description.check(self._options, self._storage.root)
         if not self._recorded(CLUSTER_ID):
-            description.check_hosts(self._options, self._storage.root)
+            self._check_hosts(description)
         return description
 
     def record_hosts(self, temporary: Callable[[str], str]) -> None:
@@ -69,15 +72,21 @@ class Origin:
         if known and not cluster_id:
             description = self.look()
             assert description is not None
-            description.check_hosts(self._options, self._storage.root)
-        elif known and known != (cluster_id,):
-            raise DatasetMismatchError(
-                f"the dataset at {self._storage.root} holds records of the cluster whose id is {known[0]}, but that "
-                f"at {', '.join(self._options.hosts)} has the id {cluster_id}: offsets of another cluster would count "
-                "as committed, and their records would be skipped. Correct source.url, or use a new path. If the "
-                "cluster has a new id and still holds the same records at the same offsets, remove "
+            self._check_hosts(description)
+        elif known:
+            again = (
+                "a new path. If the cluster has a new id and still holds the same records at the same offsets, remove "
                 f"{self._storage.path(CLUSTER_ID)}"
             )
+            refuse_other_id(self._what, known[0], cluster_id, self._options.hosts, again)
+
+    @property
+    def _what(self) -> str:
+        return f"the dataset at {self._storage.root}"
+
+    def _check_hosts(self, description: Description) -> None:
+        known, options = description.known_hosts, self._options
+        refuse_other_hosts(self._what, options.system, (description.cluster, known), options, "a new path")
 
     def routing(self, found: tuple[str, ...], temporary: Callable[[str], str]) -> tuple[str, ...]:
         """Return the recorded facts about the partitions of a target; the first call records ``found``."""
@@ -104,6 +113,53 @@ class Origin:
         self._storage.write_synced(temporary, orjson.dumps({"format": FORMAT, "values": values}))
         self._storage.put_new(temporary, name)
         self._storage.discard(temporary)
+
+
+class Place(Protocol):
+    """The cluster of a source as it is configured."""
+
+    @property
+    def cluster(self) -> str:
+        """Its name."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Its addresses (``host:port``)."""
+
+
+def refuse_other_hosts(what: str, system: str, known: tuple[str, Collection[str]], source: Place, instead: str) -> None:
+    """Raise DatasetMismatchError if ``source`` leads to another cluster than that whose records ``what`` holds.
+
+    ``known`` are the name and the hosts of the latter. It is the same if the names are, or one host is; ports that are
+    usual for ``system`` count as one, because TLS changes them. ``instead`` names what another cluster can be given.
+    """
+    cluster, hosts = known
+    if cluster == source.cluster or not source.hosts or not hosts:
+        return
+    usual = grammar_named(system).usual_ports
+    if {_place(host, usual) for host in hosts} & {_place(host, usual) for host in source.hosts}:
+        return
+    raise DatasetMismatchError(
+        f"{what} holds records of the cluster at {', '.join(hosts)}, but source.url leads to "
+        f"{', '.join(source.hosts)}: positions of another cluster would count as committed, and their records would be "
+        "acknowledged without being written. If it is the same cluster on other hosts, set source.cluster = "
+        f'"{cluster}" in this pipeline, beside source.url, and leave it there; for another cluster use {instead}'
+    )
+
+
+def refuse_other_id(what: str, known: str, found: str, hosts: Collection[str], instead: str) -> None:
+    """Raise DatasetMismatchError if the cluster at ``hosts`` has the id ``found``, and not that of the records held."""
+    if known != found:
+        raise DatasetMismatchError(
+            f"{what} holds records of the cluster whose id is {known}, but that at {', '.join(hosts)} has the id "
+            f"{found}: offsets of another cluster would count as committed, and their records would be skipped. "
+            f"Correct source.url, or use {instead}"
+        )
+
+
+def _place(host: str, usual: Collection[int]) -> str:
+    name, _, port = host.rpartition(":")
+    return name.lower() if port.isdecimal() and int(port) in usual else host.lower()
 
 
 def look_at(

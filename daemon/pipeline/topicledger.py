@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, cast
 
 import orjson
@@ -28,8 +29,9 @@ from fastwire.producer import TransactionLost
 
 from ..dataset.commitlog.checkpoint import Checkpoint
 from ..dataset.deadletters.sums import DeadLetterSums
-from ..dataset.description import DatasetOptions, Description
-from ..runtime.errors import DatasetDamagedError, DatasetMismatchError, SinkFailedError, Superseded
+from ..dataset.description import DatasetOptions
+from ..dataset.origin import refuse_other_hosts, refuse_other_id
+from ..runtime.errors import DatasetDamagedError, SinkFailedError, Superseded
 from ..runtime.logs import get_logger
 from ..sinks.base import Decoded
 from ..systems.ledger import LedgerWriter
@@ -127,6 +129,7 @@ class LedgerTopicSink(TopicSink):
     committed_bytes = 0
     unpooled_bytes = 0
     staged_bytes = 0
+    stage_ns: Mapping[str, int] = MappingProxyType({})
     exists = True  # without positions the cursor of the source's brokers tells where to begin
     follows_group = False
 
@@ -169,11 +172,6 @@ class LedgerTopicSink(TopicSink):
         """The threads that calls wait for."""
         return [self._outlet.thread]
 
-    @property
-    def stage_ns(self) -> Mapping[str, int]:
-        """See ``LoggedSink.stage_ns``."""
-        return {}
-
     # --- the sink
 
     def open(self) -> Coverage:
@@ -190,13 +188,9 @@ class LedgerTopicSink(TopicSink):
 
     def _identify(self, cluster_id: str) -> None:
         known = self._positions.description.get("cluster_id", "")
-        if known and cluster_id and known != cluster_id:
-            raise DatasetMismatchError(
-                f"the positions of {self._outlet.what} are those of the cluster whose id is {known}, but that at "
-                f"{', '.join(self._options.hosts)} has the id {cluster_id}: positions of another cluster would "
-                "count as committed, and their records would be skipped. Correct source.url; if the cluster was made "
-                "again, use another group or subscription"
-            )
+        if known and cluster_id:
+            again = "another group or subscription if the cluster was made again"
+            refuse_other_id(self._outlet.what, known, cluster_id, self._options.hosts, again)
         self._describe(cluster_id=known or cluster_id)
 
     def claim(self, cursors: Mapping[Log, Position | None], cluster_id: str = "") -> Coverage:
@@ -381,17 +375,8 @@ class LedgerTopicSink(TopicSink):
         """Raise DatasetMismatchError if the positions are of a source at other hosts."""
         known, options = self._positions.description, self._options
         if known:
-            held = Description(
-                id="", system=options.system, cluster=known["cluster"], columns=(), split="none", partition_by="none",
-                extension="topic", created="", hosts=tuple(known["hosts"]),
-            )  # fmt: skip
-            if held.is_of_others(options):
-                raise DatasetMismatchError(
-                    f"the positions of {self._outlet.what} are those of a source at {', '.join(known['hosts'])}, but "
-                    f"source.url leads to {', '.join(options.hosts)}: records of another cluster would count as "
-                    "committed. If it is the same cluster on other hosts, set source.cluster = "
-                    f'"{known["cluster"]}"; for another cluster use another group'
-                )
+            held = (known["cluster"], known["hosts"])
+            refuse_other_hosts(self._outlet.what, options.system, held, options, "another group")
         self._describe()
 
 

@@ -77,8 +77,7 @@ class TopicSink(UnloggedSink):
     def write(self, chunk: Chunk) -> None:
         """Pass the rows of ``chunk`` to the producer; waits while it has too many unconfirmed bytes."""
         self._keep(chunk.dead_letters)
-        self._spans.add(chunk)
-        self.rows += chunk.rows
+        self.written(chunk)
         if not chunk.rows:
             chunk.release()
             return

@@ -7,14 +7,12 @@ from typing import Literal, overload
 
 import pyarrow as pa
 
-from fastwire.decode.avro.walk import AvroDecoder
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.program import SchemaError
 from fastwire.position import Log
 from fastwire.reason import Reason
-from fastwire.wire.pool import Pool
 
-from ..config.rowwise import ROW, Query, check_result, columns_in
+from ..config.rowwise import ROW, Query, arrow_schema, check_result, columns_in
 from ..config.sqlprocess import NoTimeError, QueryError, RowsError, SqlProcess
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.tableschema import misfit
@@ -116,8 +114,7 @@ class TransformedValues:
         if self._for_table and types and (why := misfit(types, union)):
             raise SchemaError("", why)
         wider = [one for one in union if any(one.name == each.name and one.arrow != each.arrow for each in mine)]
-        schema = pa.schema(AvroDecoder(program_of(wider), Pool(64 << 20))) if wider else ()
-        self._wider |= {field.name: field.type for field in schema}
+        self._wider |= {field.name: field.type for field in arrow_schema(wider)}
         self._take_columns()
 
     def decode(self, batch: pa.RecordBatch, runs: Runs, pause: Pause) -> Iterator[DecodedRows]:

@@ -14,15 +14,7 @@ import pyarrow.compute as pc
 from fastwire.columns.text import LineFormatter
 from fastwire.decode.evolution import Column
 
-__all__ = ["Held", "arrow_of", "fitting", "misfit", "sql_type"]
-
-_ARROW: Mapping[str, pa.DataType] = {
-    "n": pa.null(), "b": pa.bool_(), "c": pa.int8(), "s": pa.int16(), "i": pa.int32(), "l": pa.int64(),
-    "C": pa.uint8(), "S": pa.uint16(), "I": pa.uint32(), "L": pa.uint64(), "f": pa.float32(), "g": pa.float64(),
-    "u": pa.string(), "U": pa.string(), "z": pa.binary(), "Z": pa.binary(), "tdD": pa.date32(),
-    "tts": pa.time32("s"), "ttm": pa.time32("ms"), "ttu": pa.time64("us"),
-}  # fmt: skip
-_UNITS = {"s": "s", "m": "ms", "u": "us"}
+__all__ = ["Held", "fitting", "misfit", "sql_type", "too_fine"]
 
 _SQL: Mapping[pa.DataType, str] = {
     pa.null(): "text", pa.bool_(): "boolean", pa.int8(): "smallint", pa.int16(): "smallint", pa.int32(): "integer",
@@ -60,28 +52,9 @@ class Held(NamedTuple):
     """numeric: digits behind the point; of times: digits of a second; None if it has any."""
 
 
-def arrow_of(column: Column) -> pa.DataType:
-    """Return the type of a column. Raises ValueError for one that PostgreSQL has no place for."""
-    kind, _, rest = column.arrow.partition(":")
-    if column.arrow in _ARROW:
-        return _ARROW[column.arrow]
-    if kind == "w":
-        return pa.binary(int(rest))
-    if kind == "d":
-        digits, scale, *width = (int(part) for part in rest.split(","))
-        return pa.decimal256(digits, scale) if width == [256] else pa.decimal128(digits, scale)
-    if kind[:2] == "ts" and kind[2:] in _UNITS:
-        return pa.timestamp(_UNITS[kind[2:]], tz=rest or None)
-    if kind == "+s":
-        return pa.struct([pa.field(each.name, arrow_of(each), each.nullable) for each in column.children])
-    if kind in ("+l", "+L"):
-        return pa.list_(pa.field("item", arrow_of(column.children[0])))
-    if kind == "+m":
-        key, value = column.children[0].children
-        return pa.map_(arrow_of(key), arrow_of(value))
-    if kind in ("tsn", "ttn"):
-        raise ValueError(f"{column.name} has nanoseconds, and PostgreSQL keeps microseconds")
-    raise ValueError(f"PostgreSQL has no type for {column}")
+def too_fine(column: Column) -> bool:
+    """Return True if a column has nanoseconds, also within its values: PostgreSQL keeps microseconds."""
+    return column.arrow[:3] in ("tsn", "ttn") or any(map(too_fine, column.children))
 
 
 def sql_type(kind: pa.DataType) -> str:

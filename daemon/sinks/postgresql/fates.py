@@ -8,10 +8,9 @@ from typing import NamedTuple
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Log, Span
 
-from ..recordrows import Runs
 from .rows import Letter, Ready
 
-__all__ = ["Fates", "count_runs", "fates_of"]
+__all__ = ["Fates", "fates_of"]
 
 
 class Fates(NamedTuple):
@@ -23,12 +22,6 @@ class Fates(NamedTuple):
     dead_letters: int
     filtered: int
     """Rows that a query has left out, and change events without a row."""
-
-
-def count_runs(into: Counter[Log], runs: Runs) -> None:
-    """Add the rows of each log."""
-    for log, _, rows in runs:
-        into[log] += rows
 
 
 def fates_of(

@@ -7,7 +7,7 @@ from ...config import PipelineConfig
 from ...runtime.errors import DatasetError, SinkFailedError
 from .ledger import COVERAGE, LETTERS, TABLES
 from .making import server_of, target_of
-from .session import Refused, Session, quoted
+from .session import Refused, Session, failing, quoted
 from .sink import PostgresSink
 
 __all__ = ["inspect"]
@@ -21,7 +21,7 @@ def inspect(pipeline: PipelineConfig, sink: PostgresSink) -> Iterator[tuple[str,
     try:
         session = Session(server, threading.Event())
     except (Refused, SinkFailedError) as exc:
-        yield "database", False, f"{server.name}: {exc}" if isinstance(exc, Refused) else str(exc)
+        yield "database", False, str(failing(server, exc) if isinstance(exc, Refused) else exc)
         return
     try:
         yield from _server(session, server.name)
@@ -43,7 +43,7 @@ def inspect(pipeline: PipelineConfig, sink: PostgresSink) -> Iterator[tuple[str,
     except DatasetError as exc:
         yield "table", False, str(exc)
     except (Refused, SinkFailedError) as exc:
-        yield "database", False, f"{server.name}: {exc}" if isinstance(exc, Refused) else str(exc)
+        yield "database", False, str(failing(server, exc) if isinstance(exc, Refused) else exc)
     finally:
         session.close()
 

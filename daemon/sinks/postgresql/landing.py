@@ -56,7 +56,8 @@ class Landing:
     def land(self, session: Session, roll: Roll, *, search: bool) -> list[DeadLetter]:
         """Commit the roll, and ``search`` for the rows that the database refuses; return their dead letters.
 
-        Raises Superseded if another writer was first, LogRefusedError for a refused row that stops its log.
+        Raises Superseded if another writer was first, SinkFailedError if the table has changed, LogRefusedError for a
+        refused row that stops its log.
         """
         recorded, ledger = self._recorded, self._recorded.ledger
         session.begin()
@@ -64,6 +65,7 @@ class Landing:
         if entry is None:
             raise recorded.gone(f"nothing of it is recorded in {self._target.schema} any more")
         recorded.compare(entry, rolling=True)
+        recorded.hold_columns(session, alone=any(each.clears for each in roll.ready))
         coverage = ledger.lock(session, {*(span.log for span in roll.spans), *roll.floors})
         self._reached("locked")
         try:
@@ -81,7 +83,7 @@ class Landing:
         self._reached("loaded")
         letters = [(letter, "") for letter in (*roll.entries, *roll.values)]
         if letters := [*letters, *((letter, each.sqlstate) for each, letter in refused)]:
-            session.copy(self._target.schema, LETTERS, [self._rows_of(letters)])
+            session.copy(self._target.schema, LETTERS, [self._rows_of(letters, ascii=not session.has_all_text)])
         fates = fates_of(roll.spans, roll.given, roll.ready, roll.entries, roll.values, refused)
         types: Sequence[Column] = getattr(self._decoder, "types", ())
         try:
@@ -118,13 +120,16 @@ class Landing:
         )
         return found
 
-    def _rows_of(self, letters: Sequence[tuple[DeadLetter, str]]) -> pa.RecordBatch:
+    def _rows_of(self, letters: Sequence[tuple[DeadLetter, str]], *, ascii: bool) -> pa.RecordBatch:
+        reasons = [letter.reason.replace("\0", "\\0") for letter, _ in letters]
+        if ascii:
+            reasons = [reason.encode("ascii", "backslashreplace").decode() for reason in reasons]
         texts = {
             "table": [self._target.table for _ in letters],
             **{name: [str(getattr(letter.log, name)) for letter, _ in letters] for name in OF_LOG},
             "position": [format_position(letter.log.system, letter.position) for letter, _ in letters],
             "sqlstate": [sqlstate for _, sqlstate in letters],
-            "reason": [letter.reason.replace("\0", "\\0") for letter, _ in letters],
+            "reason": reasons,
         }
         return pa.record_batch(
             {

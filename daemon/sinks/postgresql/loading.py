@@ -105,13 +105,13 @@ def _statements(batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]
 def place(session: Session, loading: Loading, ready: Ready) -> list[Letter]:
     """Put rows into the table, and return those that the database refuses: halves that are refused are halved again.
 
-    Raises Refused for an error that is not about rows.
+    Raises Refused for an error that is not about rows, and if the table may not be emptied.
     """
     session.run("SAVEPOINT fastwire")
     try:
         loading.put([ready])
     except Refused as exc:
-        if not exc.of_rows:
+        if not exc.of_rows or ready.clears:
             raise
         session.run("ROLLBACK TO SAVEPOINT fastwire")
         if ready.batch.num_rows == 1:

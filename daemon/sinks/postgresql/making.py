@@ -13,7 +13,7 @@ from ...config.decode import DELETED, KEY
 from ...dataset.columnnames import NameRule
 from ...dataset.tableschema import data_columns
 from ..recordrows import RecordRows
-from .columns import arrow_of
+from .columns import too_fine
 from .envelope import columns_in
 from .options import PostgresOptions
 from .session import Server
@@ -106,12 +106,11 @@ def _columns_of(system: str, rows: "RecordRows | TransformedValues") -> tuple[Co
 
 def _misfits(columns: Sequence[Column], sink: SinkConfig) -> list[Problem]:
     """Return why a table cannot have the columns, by the key of the configuration."""
-    problems = []
-    for each in columns:
-        try:
-            arrow_of(each)
-        except ValueError as exc:
-            problems.append(Problem("", "sink.table", str(exc)))
+    problems = [
+        Problem("", "sink.table", f"{each.name} has nanoseconds, and PostgreSQL keeps microseconds")
+        for each in columns
+        if too_fine(each)
+    ]
     if why := NAMES.refusal(columns):
         problems.append(Problem("", "sink.table", f"{why}: PostgreSQL cuts names behind 63 bytes"))
     names = {each.name for each in columns}

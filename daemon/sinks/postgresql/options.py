@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastwire.decode.evolution import Column
 
-from .columns import arrow_of
+from ...config.rowwise import arrow_schema
 
 __all__ = ["PostgresOptions"]
 
@@ -33,6 +33,5 @@ class PostgresOptions:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns. Raises ValueError for one that PostgreSQL has no type for."""
-        columns = self.columns if self.inferred is None else self.inferred()
-        return pa.schema([pa.field(each.name, arrow_of(each)) for each in columns])
+        """The columns. Raises ValueError if they are inferred, and no table can have them."""
+        return arrow_schema(self.columns if self.inferred is None else self.inferred())

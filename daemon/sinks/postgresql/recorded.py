@@ -14,6 +14,7 @@ from fastwire.coverage import Coverage
 from fastwire.decode.program import SchemaError
 from fastwire.position import positions_of
 
+from ...dataset.origin import refuse_other_hosts, refuse_other_id
 from ...runtime.errors import DatasetDamagedError, DatasetGoneError, DatasetMismatchError, SinkFailedError, Superseded
 from .columns import Held
 from .ledger import Entry, Ledger
@@ -44,6 +45,7 @@ class Recorded:
         self._server, self._target, self._options, self._decoder = server, target, options, decoder
         self._places = positions_of(options.system)
         self._id = ""
+        self._name = f"the table {target.name} of {server.name}"
 
     @property
     def mode(self) -> str:
@@ -55,10 +57,11 @@ class Recorded:
         """False as long as the columns of the rows have yet to be inferred."""
         return self._options.inferred is None or bool(self._decoder.types)
 
-    def open(self, session: Session, first: Callable[[], None] = lambda: None) -> None:
+    def open(self, session: Session, first: Callable[[], None] = lambda: None, *, rolling: bool = False) -> None:
         """Read what is recorded, and compare it with the configuration and with what is known.
 
-        ``first`` is called if nothing is recorded, before the columns of a table that is there are compared.
+        ``first`` is called if nothing is recorded, before the columns of a table that is there are compared. For
+        ``rolling`` see :meth:`compare`.
         """
         self.entry = self.ledger.look(session)
         if self.entry is None:
@@ -67,7 +70,7 @@ class Recorded:
             first()
             self._compare_table(session, exists=False)
             return
-        self.compare(self.entry)
+        self.compare(self.entry, rolling=rolling)
         coverage = self.ledger.coverage(session)
         self._compare_table(session, exists=len(coverage) > 0)
         self._compare_positions(coverage)
@@ -110,21 +113,25 @@ class Recorded:
 
     def identify(self, session: Session, cluster_id: str) -> None:
         """Compare the cluster's id ("": it has none) with the recorded one, or record it."""
-        entry, hosts = self.entry, ", ".join(self._options.hosts)
+        entry, options = self.entry, self._options
         if entry is None:
             return
-        known = self.ledger.identify(session, cluster_id) if cluster_id else entry.cluster_id
-        if known and cluster_id and known != cluster_id:
-            raise self._mismatch(
-                f"it holds records of the cluster whose id is {known}, and that at {hosts} has the id {cluster_id}: "
-                "offsets of another cluster would count as committed. Correct source.url, or use another table"
-            )
-        named = self._options.cluster == entry.cluster
-        if not cluster_id and not named and not set(entry.hosts) & set(self._options.hosts):
-            raise self._mismatch(
-                f"it holds records of {entry.cluster}, and the source is at {hosts}. If these hosts lead to the same "
-                f'cluster, set source.cluster = "{entry.cluster}"'
-            )
+        if not (entry.cluster_id and cluster_id):
+            held = (entry.cluster, entry.hosts)
+            refuse_other_hosts(self._name, options.system, held, options, "another table")
+        if cluster_id:
+            known = self.ledger.identify(session, cluster_id) or cluster_id
+            refuse_other_id(self._name, known, cluster_id, options.hosts, "another table")
+
+    def hold_columns(self, session: Session, *, alone: bool) -> None:
+        """Keep the columns as they are, and (``alone``) others from the table, until the end of the transaction.
+
+        Raises SinkFailedError if they have changed: bytes for a column of one type are another value in one of another.
+        """
+        session.run(f"LOCK TABLE {self._target.name} IN {'ACCESS' if alone else 'ROW'} EXCLUSIVE MODE")
+        found = self._target.look(session)
+        if found is None or not self.held.items() <= found.columns.items():
+            raise SinkFailedError(f"{self._name} has other columns than before: it is looked at again")
 
     def add(self, session: Session, fields: Sequence[pa.Field]) -> None:
         """Add columns to the table."""
@@ -164,13 +171,13 @@ class Recorded:
     def gone(self, why: str) -> DatasetGoneError:
         """Return the error for a table that was there."""
         return DatasetGoneError(
-            f"the table {self._target.name} of {self._server.name} is gone: {why}. No record is acknowledged. Put it "
+            f"{self._name} is gone: {why}. No record is acknowledged. Put it "
             f"back: then landing continues. To begin anew, delete its rows in {self._target.schema}.fastwire_tables "
             "and fastwire_coverage"
         )
 
     def _mismatch(self, why: str) -> DatasetMismatchError:
-        return DatasetMismatchError(f"the table {self._target.name} of {self._server.name}: {why}")
+        return DatasetMismatchError(f"{self._name}: {why}")
 
     def _schema(self) -> pa.Schema:
         try:

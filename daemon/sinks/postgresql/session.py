@@ -5,9 +5,11 @@ nor the next attempt: the thread is left behind with its connection, and ends wh
 """
 
 import atexit
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
@@ -33,6 +35,12 @@ _DATA = ("22", "23", "44", "P0")  # classes of SQLSTATE that are about the rows
 _DATA_CODES = ("54000",)  # a row that is too large for an index
 _DISK_FULL = "53100"
 _NO_RIGHT = "42501"
+_TRANSACTION_FAILED = "25P02"
+# libpq reports a refused login in words alone, without an SQLSTATE.
+_NO_LOGIN = re.compile(
+    r'(?:role|database) "[^"]*" does not exist|authentication failed|password supplied|pg_hba\.conf'
+    "|not permitted to log in|permission denied for database"
+)
 _UNWRITTEN, _COPYING = ("INVALID_ARGUMENT", "INVALID_DATA"), "writing COPY data"
 
 _left_behind: list[threading.Thread] = []
@@ -63,7 +71,14 @@ class Refused(Exception):  # noqa: N818 - the server's answer
 def failing(server: Server, exc: Refused) -> SinkFailedError:
     """Return the failure of a sink for an error that is not about its rows: it may pass, so it is tried again."""
     kind = DiskFullError if exc.sqlstate == _DISK_FULL else SinkFailedError
-    advice = ". check --connect says which rights the user lacks" if exc.sqlstate == _NO_RIGHT else ""
+    advice = ""
+    if exc.sqlstate == _NO_RIGHT:
+        advice = ". check --connect says which rights the user lacks"
+    elif not exc.sqlstate and _NO_LOGIN.search(exc.message):
+        advice = (
+            ". Let the user in there, which needs no restart, or correct url and password of the sink. check --connect "
+            "tries it"
+        )
     return kind(f"{server.name}: {exc}{advice}")
 
 
@@ -149,16 +164,21 @@ class Session:
         try:
             self._run("take rows", call, self.server.timeout_s)
         except Refused as exc:
-            if exc.of_rows and not exc.sqlstate and not self._answers():
+            if exc.of_rows and not exc.sqlstate and not self.answers():
                 exc.of_rows = False
             raise
 
-    def _answers(self) -> bool:
+    @cached_property
+    def has_all_text(self) -> bool:
+        """True if the database can have any text, by its encoding."""
+        return self.rows("SELECT current_setting('server_encoding')")[0][0] in ("UTF8", "SQL_ASCII")
+
+    def answers(self) -> bool:
         """Return True if the connection works, also within a failed transaction."""
         try:
             self.run("SELECT 1")
         except Refused as exc:
-            return bool(exc.sqlstate)
+            return exc.sqlstate == _TRANSACTION_FAILED
         return True
 
     def begin(self) -> None:
@@ -258,7 +278,8 @@ def _refused(exc: Exception) -> Refused:
         raise exc
     details = dict(_pairs(getattr(exc, "details", None)))
     sqlstate = str(getattr(exc, "sqlstate", None) or "").strip("\0")
-    message = details.get("PG_DIAG_MESSAGE_PRIMARY") or str(exc).split("\n")[0]
+    # Without an answer of the server a line may be about each host of the URL.
+    message = details.get("PG_DIAG_MESSAGE_PRIMARY") or "; ".join(filter(None, map(str.strip, str(exc).split("\n"))))
     where = details.get("PG_DIAG_COLUMN_NAME") or details.get("PG_DIAG_CONSTRAINT_NAME")
     if where and where not in message:
         message += f" ({where})"

@@ -24,7 +24,6 @@ from ...runtime.logs import get_logger
 from ..base import Decoded
 from ..recordrows import DecodedRows, RecordRows
 from .envelope import opened
-from .fates import count_runs
 from .landing import Landing, Roll
 from .options import PostgresOptions
 from .recorded import Recorded
@@ -146,10 +145,7 @@ class PostgresSink:
         self._drop_roll()
         self._stop.clear()
         with self._failing():
-            session = self._session = Session(self._server, self._stop)
-            if session.rows("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'")[0][0]:
-                raise SinkFailedError(f"{self._server.name} is read-only: another server of it may take writes")
-            self.recorded.open(session, self._find_columns)
+            self._connect(self._find_columns)
         self._void = False
         return self.recorded.known.copy()
 
@@ -221,10 +217,21 @@ class PostgresSink:
 
     # --- inside
 
+    def _connect(self, first: Callable[[], None] = lambda: None, *, rolling: bool = False) -> Session:
+        session = self._session = Session(self._server, self._stop)
+        if session.rows("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'")[0][0]:
+            raise SinkFailedError(f"{self._server.name} is read-only: another server of it may take writes")
+        self.recorded.open(session, first, rolling=rolling)
+        return session
+
     def _connected(self) -> Session:
+        """Return a session that answers: servers and poolers end those that were idle for long."""
         if self._session is None:
             raise SinkFailedError("the sink is not open")
-        return self._session
+        if self._session.answers():
+            return self._session
+        self._session.close()
+        return self._connect(rolling=True)
 
     def _find_columns(self) -> None:
         if self._first is not None:
@@ -232,12 +239,13 @@ class PostgresSink:
 
     def _gather(self, chunk: Chunk) -> None:
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
-        count_runs(self._given, runs)
+        for log, _, rows in runs:
+            self._given[log] += rows
         batch = pa.record_batch(chunk)
         chunk.release()
         source = batch.select([name for name in ("value", *self._numbers) if name in batch.schema.names])
-        for rows in self._decoder.decode(batch, runs, self._pause):
-            self._take(rows, source, runs)
+        for decoded in self._decoder.decode(batch, runs, self._pause):
+            self._take(decoded, source, runs)
         self._bytes += batch.get_total_buffer_size()
 
     def _take(self, rows: DecodedRows, source: pa.RecordBatch, runs: Sequence[tuple[Log, int, int]]) -> None:

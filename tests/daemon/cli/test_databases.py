@@ -77,6 +77,15 @@ def test_a_server_that_is_away_fails_the_check(shop: Shop) -> None:
     assert "refused" in detail
 
 
+@pytest.mark.parametrize("lacking", ["role", "database"])
+def test_a_login_that_the_server_refuses_is_told_with_what_helps(shop: Shop, lacking: str) -> None:
+    here = shop.url.rpartition("/")[2] if lacking == "database" else "loader"
+    url = shop.url.replace(here, "nobody")
+    ok, detail = checked(shop, url=url)["database"]
+    assert not ok
+    assert f'{lacking} "nobody"' in detail and "does not exist. Let the user in there" in detail
+
+
 def test_a_table_is_proved(shop: Shop, run: Run) -> None:
     shop.query("CREATE TABLE orders (id bigint CHECK (id <> 3), note text)")
     sink, feed = shop.sink(ORDER, transform=None), Given()

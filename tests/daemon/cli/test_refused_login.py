@@ -55,10 +55,13 @@ class Pair:
 
     def refused(self, daemon: Daemon, why: str) -> None:
         def told() -> bool:
-            a, b = map(self._pipeline, ("a", "b"))
-            return a["health"] == "healthy" != b["health"] and why in json.dumps(b, ensure_ascii=False)
+            why_of_b = json.dumps(self._pipeline("b"), ensure_ascii=False)
+            return self.health("a") == "healthy" != self.health("b") and why in why_of_b
 
         daemon.wait_until(told, why)
+
+    def health(self, name: str) -> str:
+        return str(self._pipeline(name)["health"])
 
     def produce(self, first: int, count: int) -> None:
         self._broker.produce("t", [b"%d" % number for number in range(first, first + count)], 0)
@@ -100,7 +103,10 @@ def test_a_database_that_lets_nobody_in_yet(pair: Pair, database: str) -> None:
     pair.produce(0, 5)
     pair.write("right", f'type = "postgresql"\nurl = "{late}"\ntable = "orders"')
     with pair() as daemon:
-        pair.refused(daemon, "does not exist")
+        pair.refused(daemon, "does not exist. Let the user in there, which needs no restart")
+        (told, *_) = [each for each in daemon.events() if each["event"] == "the sink cannot be opened"]
+        assert (told["level"], told["pipeline"]) == ("error", "b")
+        assert pair.health("b") == "not ready"
         pair.rows(daemon, "a", 5)
         query(database, "CREATE ROLE late LOGIN SUPERUSER")
         try:

@@ -191,7 +191,7 @@ def test_positions_of_a_source_at_other_hosts_are_refused(
         other.create_topic("orders", 1)
         append(other, 0, "x0", "x1")
         said = run(configured(tmp_path, other, target), 78)
-    assert "are those of a source at" in said and "set source.cluster =" in said
+    assert "holds records of the cluster at" in said and "set source.cluster =" in said
 
 
 def test_what_others_write_to_the_topic_of_the_positions_holds_up_nothing(

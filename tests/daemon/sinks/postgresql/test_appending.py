@@ -238,6 +238,11 @@ def test_a_database_of_another_encoding(shop: Shop) -> None:
     sink.commit()
     assert shop.query("SELECT id, ascii(note), length(note) FROM orders") == [(1, 0xE4, 1)]
     assert [state for state, *_ in shop.letters()] == ["22P05"]
+    sink = shop.sink(transform="SELECT decode(value)::BIGINT AS id FROM batch", table="numbers")
+    sink.write(Given().records([b"1", "2 €".encode()]))
+    sink.commit()
+    assert shop.query("SELECT id FROM numbers") == [(1,)]
+    assert r"2 \u20ac" in shop.letters()[-1][1]
 
 
 def test_a_type_that_cannot_have_the_values_leaves_nothing_behind(shop: Shop) -> None:

@@ -69,6 +69,36 @@ def test_a_connection_that_breaks(shop: Shop, step: str) -> None:
         assert landed(shop) in ([1, 2], [1, 2, 3])
 
 
+def test_a_session_that_was_idle_for_too_long_costs_no_roll(shop: Shop) -> None:
+    sink, feed = shop.sink(ORDER), Given()
+    sink.create_dataset()
+    for number in (1, 2):
+        sink.write(feed.records([order(number)]))
+        others = "pid <> pg_backend_pid() AND datname = current_database()"
+        assert shop.query(f"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE {others}") == [(True,)]
+        sink.commit()
+    assert landed(shop) == [1, 2]
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_column_whose_type_is_changed_meanwhile_gets_no_other_value(shop: Shop, search: bool) -> None:
+    """Eight bytes of a bigint are some double, too."""
+    sink, feed = shop.sink(ORDER), Given()
+    sink.write(feed.records([order(1)]))
+    sink.commit()
+    shop.query("ALTER TABLE orders ALTER id TYPE double precision")
+    sink.write(feed.records([order(2), *([order(3, "a\0b")] if search else [])]))
+    with pytest.raises(SinkFailedError, match="has other columns than before"):
+        sink.commit()
+    with pytest.raises(DatasetMismatchError, match="id is double precision, and the records have values for bigint"):
+        sink.open()
+    shop.query("ALTER TABLE orders ALTER id TYPE bigint, ADD more integer")
+    sink.write(Given(sink.open()).records([order(2)]))
+    shop.query("ALTER TABLE orders ADD again integer")  # a column that the records do not have
+    sink.commit()
+    assert landed(shop) == [1, 2]
+
+
 def test_the_answer_to_commit_is_lost(shop: Shop) -> None:
     """The server has committed, and the connection breaks before its answer: the positions decide."""
     sink, feed = shop.sink(ORDER), Given()
@@ -304,8 +334,9 @@ def test_another_cluster_is_refused(shop: Shop) -> None:
     sink.identify("")
     other = shop.sink(ORDER, source={"cluster": None, "url": "pulsar://b:6650"})
     assert other.cluster == "a:6650"
-    with pytest.raises(DatasetMismatchError, match="it holds records of a:6650"):
+    with pytest.raises(DatasetMismatchError, match="holds records of the cluster at a:6650"):
         other.identify("")
+    shop.sink(ORDER, source={"cluster": None, "url": "pulsar+ssl://A:6651"}).identify("")
     sink = shop.sink(ORDER, source={"cluster": None, "url": "pulsar://a:6650"})
     sink.identify("one")
     sink.identify("one")

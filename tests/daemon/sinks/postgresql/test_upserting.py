@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastwire_daemon.config import ConfigError
-from fastwire_daemon.runtime.errors import DatasetMismatchError
+from fastwire_daemon.runtime.errors import DatasetMismatchError, SinkFailedError
 from fastwire_daemon.sinks.postgresql.proof import verify_tables
 from fastwire_daemon.sinks.postgresql.session import Server
 from tests.daemon.sinks.postgresql.test_appending import field
@@ -159,6 +159,22 @@ def test_change_events_mirror_a_table(shop: Shop) -> None:
     sink.commit()
     assert rows(shop) == []
     assert shop.letters() == []
+
+
+def test_a_truncation_that_the_database_refuses_is_not_left_out(shop: Shop) -> None:
+    sink, feed = shop.sink(EVENT, envelope="debezium", **UPSERT), Given()
+    sink.write(feed.records([event("c", None, (1, "a"))]))
+    sink.commit()
+    shop.query("CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'stays'; END$$")
+    shop.query("CREATE TRIGGER no BEFORE TRUNCATE ON orders EXECUTE FUNCTION no()")
+    sink.write(feed.records([event("t"), event("c", None, (2, "b"))]))
+    with pytest.raises(SinkFailedError, match="P0001: stays"):
+        sink.commit()
+    assert rows(shop) == [(1, "a")]
+    shop.query("DROP TRIGGER no ON orders")
+    sink.write(Given(sink.open()).records([event("t"), event("c", None, (2, "b"))]))
+    sink.commit()
+    assert rows(shop) == [(2, "b")]
 
 
 def test_events_that_are_none_or_lack_values(shop: Shop) -> None:
