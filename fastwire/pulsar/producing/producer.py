@@ -37,9 +37,6 @@ _MOST = 1 << 63
 
 # SEND errors that end the producer and fail all entries without a receipt (spec: pulsar 21).
 _ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedError, pb.ProducerFenced})
-# SEND errors that concern one entry only: it is dropped.
-_QUOTA = frozenset({pb.ProducerBlockedQuotaExceededError, pb.ProducerBlockedQuotaExceededException})
-_DROPS = frozenset({pb.NotAllowedError, *_QUOTA})
 
 
 class SendTimeout(FastwireError):  # noqa: N818 - what has happened: the entry may be stored all the same
@@ -452,16 +449,15 @@ class Producer:
             self.fail(error)
             return False
         self.trouble = str(error)
-        if error.code in _QUOTA and self._settings.keeps_numbers:
-            return True  # what was sent behind it may be stored, and the broker would take it for stored as well
         for entry, message in self._pending:
             if entry.sequence_id == refusal.sequence_id:
-                several = error.code == pb.NotAllowedError and message.batch is not None
-                if several and len(message.numbers) > 1 and not (self._settings.keeps_numbers and self._said > 1):
+                bad = error.code == pb.NotAllowedError  # this entry; all other errors concern the topic
+                several = bad and message.batch is not None and len(message.numbers) > 1
+                if several and not (self._settings.keeps_numbers and self._said > 1):
                     self._divide(message)
                     return True  # what follows comes again behind the halves
-                if error.code in _DROPS or (error.code == pb.ChecksumError and _is_damaged(entry)):
-                    self._drop(message, error, refused=error.code == pb.NotAllowedError)
+                if bad or (error.code == pb.ChecksumError and _is_damaged(entry)):
+                    self._drop(message, error, refused=bad)
                     self._go_on()
                     return False
                 break

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fastwire.kafka.producing.payload import Record, encode_batch
+from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.daemon.pipeline.test_topicsink import SINK
@@ -34,6 +35,14 @@ roll.idle = "200ms"
 @pytest.fixture
 def target() -> Iterator[KafkaDevBroker]:
     with running(KafkaDevBroker(KafkaOptions(max_message_bytes=10_000))) as broker:
+        broker.create_topic("copy", 1)
+        yield broker
+
+
+@pytest.fixture(params=["kafka", "pulsar", "tank", "tubemq"])
+def any_target(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A broker of each system, with the topic ``copy``."""
+    with running(dev_broker(request.param)) as broker:
         broker.create_topic("copy", 1)
         yield broker
 
@@ -113,10 +122,10 @@ def test_headers_that_pulsar_cannot_store_become_dead_letters(tmp_path: Path, so
 
 
 def test_partitions_that_are_added_meanwhile_are_copied_whole(
-    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+    tmp_path: Path, source: KafkaDevBroker, any_target: Any
 ) -> None:
     source.create_topic("orders", 1)
-    config = configured(tmp_path, source, target, start="latest")
+    config = configured(tmp_path, source, any_target, start="latest")
     append(source, 0, "before")
     run(config)
     append(source, 0, "a0")
@@ -126,12 +135,12 @@ def test_partitions_that_are_added_meanwhile_are_copied_whole(
     run(config)
     append(source, 1, "b2")
     run(config)
-    assert Counter(copied(target)) == Counter(["a0", "b0", "b1", "b2"])
+    assert Counter(copied(any_target)) == Counter(["a0", "b0", "b1", "b2"])
 
 
-def test_what_retention_has_left_is_copied(tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker) -> None:
+def test_what_retention_has_left_is_copied(tmp_path: Path, source: KafkaDevBroker, any_target: Any) -> None:
     source.create_topic("orders", 1)
-    config = configured(tmp_path, source, target, start="latest")
+    config = configured(tmp_path, source, any_target, start="latest")
     run(config)
     append(source, 0, *(f"v{n}" for n in range(10)))
     run(config)
@@ -139,14 +148,14 @@ def test_what_retention_has_left_is_copied(tmp_path: Path, source: KafkaDevBroke
     source.trim("orders", 12)
     said = run(config)
     assert "a gap is declared" in said
-    assert copied(target) == [f"v{n}" for n in range(20) if n not in (10, 11)]
+    assert copied(any_target) == [f"v{n}" for n in range(20) if n not in (10, 11)]
 
 
 def test_a_topic_that_is_made_again_is_copied_from_its_beginning(
-    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker
+    tmp_path: Path, source: KafkaDevBroker, any_target: Any
 ) -> None:
     source.create_topic("orders", 1)
-    config = configured(tmp_path, source, target, start="latest")
+    config = configured(tmp_path, source, any_target, start="latest")
     run(config)
     append(source, 0, "a0", "a1")
     run(config)
@@ -156,7 +165,7 @@ def test_a_topic_that_is_made_again_is_copied_from_its_beginning(
     run(config)
     append(source, 0, "b1")
     run(config)
-    assert copied(target) == ["a0", "a1", "b0", "b1"]
+    assert copied(any_target) == ["a0", "a1", "b0", "b1"]
 
 
 def test_positions_of_another_topic_are_refused(tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker) -> None:
