@@ -176,8 +176,10 @@ debug: $(INSTALLED)
 	rm -f $(BUILT)
 	FASTWIRE_BUILD=debug $(PY) setup.py -q build_ext --inplace
 
+# Of the types, a third of the lines are names that no code uses.
 proto: $(PROTOC)
 	PYTHONPATH=build/protoc $(PY) -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. $(PROTOS:./%=%)
+	sed -i -e '/_FIELD_NUMBER: /d' -e '/__slots__ = /d' $(PROTOS:./%.proto=%_pb2.pyi)
 
 clean:
 	rm -rf build dist demo-data *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(BUILT) $(VENV)/.debug

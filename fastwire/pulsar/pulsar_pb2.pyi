@@ -8,7 +8,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ProtocolVersion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     v0: _ClassVar[ProtocolVersion]
     v1: _ClassVar[ProtocolVersion]
     v2: _ClassVar[ProtocolVersion]
@@ -33,7 +32,6 @@ class ProtocolVersion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     v21: _ClassVar[ProtocolVersion]
 
 class ServerError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     UnknownError: _ClassVar[ServerError]
     MetadataError: _ClassVar[ServerError]
     PersistenceError: _ClassVar[ServerError]
@@ -62,7 +60,6 @@ class ServerError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ProducerFenced: _ClassVar[ServerError]
 
 class CompressionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     NONE: _ClassVar[CompressionType]
     LZ4: _ClassVar[CompressionType]
     ZLIB: _ClassVar[CompressionType]
@@ -70,12 +67,10 @@ class CompressionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SNAPPY: _ClassVar[CompressionType]
 
 class KeySharedMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     AUTO_SPLIT: _ClassVar[KeySharedMode]
     STICKY: _ClassVar[KeySharedMode]
 
 class ProducerAccessMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
     Shared: _ClassVar[ProducerAccessMode]
     Exclusive: _ClassVar[ProducerAccessMode]
     WaitForExclusive: _ClassVar[ProducerAccessMode]
@@ -141,9 +136,7 @@ WaitForExclusive: ProducerAccessMode
 ExclusiveWithFencing: ProducerAccessMode
 
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliverUnacknowledgedMessages", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "consumerStats", "consumerStatsResponse", "reachedEndOfTopic", "seek", "getLastMessageId", "getLastMessageIdResponse", "active_consumer_change", "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "getSchema", "getSchemaResponse", "authChallenge", "authResponse", "ackResponse", "watchTopicList", "watchTopicListSuccess", "watchTopicUpdate", "watchTopicListClose", "topicMigrated")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         CONNECT: _ClassVar[BaseCommand.Type]
         CONNECTED: _ClassVar[BaseCommand.Type]
         SUBSCRIBE: _ClassVar[BaseCommand.Type]
@@ -228,49 +221,6 @@ class BaseCommand(_message.Message):
     WATCH_TOPIC_UPDATE: BaseCommand.Type
     WATCH_TOPIC_LIST_CLOSE: BaseCommand.Type
     TOPIC_MIGRATED: BaseCommand.Type
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    CONNECT_FIELD_NUMBER: _ClassVar[int]
-    CONNECTED_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_FIELD_NUMBER: _ClassVar[int]
-    SEND_FIELD_NUMBER: _ClassVar[int]
-    SEND_RECEIPT_FIELD_NUMBER: _ClassVar[int]
-    SEND_ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    ACK_FIELD_NUMBER: _ClassVar[int]
-    FLOW_FIELD_NUMBER: _ClassVar[int]
-    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
-    SUCCESS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    CLOSE_PRODUCER_FIELD_NUMBER: _ClassVar[int]
-    CLOSE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_SUCCESS_FIELD_NUMBER: _ClassVar[int]
-    PING_FIELD_NUMBER: _ClassVar[int]
-    PONG_FIELD_NUMBER: _ClassVar[int]
-    REDELIVERUNACKNOWLEDGEDMESSAGES_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONMETADATA_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONMETADATARESPONSE_FIELD_NUMBER: _ClassVar[int]
-    LOOKUPTOPIC_FIELD_NUMBER: _ClassVar[int]
-    LOOKUPTOPICRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    CONSUMERSTATS_FIELD_NUMBER: _ClassVar[int]
-    CONSUMERSTATSRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    REACHEDENDOFTOPIC_FIELD_NUMBER: _ClassVar[int]
-    SEEK_FIELD_NUMBER: _ClassVar[int]
-    GETLASTMESSAGEID_FIELD_NUMBER: _ClassVar[int]
-    GETLASTMESSAGEIDRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ACTIVE_CONSUMER_CHANGE_FIELD_NUMBER: _ClassVar[int]
-    GETTOPICSOFNAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    GETTOPICSOFNAMESPACERESPONSE_FIELD_NUMBER: _ClassVar[int]
-    GETSCHEMA_FIELD_NUMBER: _ClassVar[int]
-    GETSCHEMARESPONSE_FIELD_NUMBER: _ClassVar[int]
-    AUTHCHALLENGE_FIELD_NUMBER: _ClassVar[int]
-    AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ACKRESPONSE_FIELD_NUMBER: _ClassVar[int]
-    WATCHTOPICLIST_FIELD_NUMBER: _ClassVar[int]
-    WATCHTOPICLISTSUCCESS_FIELD_NUMBER: _ClassVar[int]
-    WATCHTOPICUPDATE_FIELD_NUMBER: _ClassVar[int]
-    WATCHTOPICLISTCLOSE_FIELD_NUMBER: _ClassVar[int]
-    TOPICMIGRATED_FIELD_NUMBER: _ClassVar[int]
     type: BaseCommand.Type
     connect: CommandConnect
     connected: CommandConnected
@@ -317,13 +267,6 @@ class BaseCommand(_message.Message):
     def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., unsubscribe: _Optional[_Union[CommandUnsubscribe, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[CommandRedeliverUnacknowledgedMessages, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., consumerStats: _Optional[_Union[CommandConsumerStats, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[CommandConsumerStatsResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., seek: _Optional[_Union[CommandSeek, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[CommandActiveConsumerChange, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., getSchema: _Optional[_Union[CommandGetSchema, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[CommandGetSchemaResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., ackResponse: _Optional[_Union[CommandAckResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., topicMigrated: _Optional[_Union[CommandTopicMigrated, _Mapping]] = ...) -> None: ...
 
 class CommandConnect(_message.Message):
-    __slots__ = ("client_version", "auth_method_name", "auth_data", "protocol_version", "proxy_to_broker_url", "feature_flags")
-    CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
-    AUTH_METHOD_NAME_FIELD_NUMBER: _ClassVar[int]
-    AUTH_DATA_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
-    PROXY_TO_BROKER_URL_FIELD_NUMBER: _ClassVar[int]
-    FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
     client_version: str
     auth_method_name: str
     auth_data: bytes
@@ -333,11 +276,6 @@ class CommandConnect(_message.Message):
     def __init__(self, client_version: _Optional[str] = ..., auth_method_name: _Optional[str] = ..., auth_data: _Optional[bytes] = ..., protocol_version: _Optional[int] = ..., proxy_to_broker_url: _Optional[str] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
 class CommandConnected(_message.Message):
-    __slots__ = ("server_version", "protocol_version", "max_message_size", "feature_flags")
-    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
-    MAX_MESSAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
-    FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
     server_version: str
     protocol_version: int
     max_message_size: int
@@ -345,11 +283,6 @@ class CommandConnected(_message.Message):
     def __init__(self, server_version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., max_message_size: _Optional[int] = ..., feature_flags: _Optional[_Union[FeatureFlags, _Mapping]] = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation")
-    SUPPORTS_AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_TOPIC_WATCHERS_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_GET_PARTITIONED_METADATA_WITHOUT_AUTO_CREATION_FIELD_NUMBER: _ClassVar[int]
     supports_auth_refresh: bool
     supports_broker_entry_metadata: bool
     supports_topic_watchers: bool
@@ -357,50 +290,29 @@ class FeatureFlags(_message.Message):
     def __init__(self, supports_auth_refresh: bool = ..., supports_broker_entry_metadata: bool = ..., supports_topic_watchers: bool = ..., supports_get_partitioned_metadata_without_auto_creation: bool = ...) -> None: ...
 
 class CommandAuthChallenge(_message.Message):
-    __slots__ = ("server_version", "challenge", "protocol_version")
-    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
-    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     server_version: str
     challenge: AuthData
     protocol_version: int
     def __init__(self, server_version: _Optional[str] = ..., challenge: _Optional[_Union[AuthData, _Mapping]] = ..., protocol_version: _Optional[int] = ...) -> None: ...
 
 class CommandAuthResponse(_message.Message):
-    __slots__ = ("client_version", "response", "protocol_version")
-    CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
-    RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     client_version: str
     response: AuthData
     protocol_version: int
     def __init__(self, client_version: _Optional[str] = ..., response: _Optional[_Union[AuthData, _Mapping]] = ..., protocol_version: _Optional[int] = ...) -> None: ...
 
 class AuthData(_message.Message):
-    __slots__ = ("auth_method_name", "auth_data")
-    AUTH_METHOD_NAME_FIELD_NUMBER: _ClassVar[int]
-    AUTH_DATA_FIELD_NUMBER: _ClassVar[int]
     auth_method_name: str
     auth_data: bytes
     def __init__(self, auth_method_name: _Optional[str] = ..., auth_data: _Optional[bytes] = ...) -> None: ...
 
 class CommandPing(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class CommandPong(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class MessageIdData(_message.Message):
-    __slots__ = ("ledgerId", "entryId", "partition", "batch_index", "ack_set", "batch_size", "first_chunk_message_id")
-    LEDGERID_FIELD_NUMBER: _ClassVar[int]
-    ENTRYID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_FIELD_NUMBER: _ClassVar[int]
-    BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
-    ACK_SET_FIELD_NUMBER: _ClassVar[int]
-    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
-    FIRST_CHUNK_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     ledgerId: int
     entryId: int
     partition: int
@@ -411,33 +323,22 @@ class MessageIdData(_message.Message):
     def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., partition: _Optional[int] = ..., batch_index: _Optional[int] = ..., ack_set: _Optional[_Iterable[int]] = ..., batch_size: _Optional[int] = ..., first_chunk_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class KeyValue(_message.Message):
-    __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class KeyLongValue(_message.Message):
-    __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: int
     def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
 
 class IntRange(_message.Message):
-    __slots__ = ("start", "end")
-    START_FIELD_NUMBER: _ClassVar[int]
-    END_FIELD_NUMBER: _ClassVar[int]
     start: int
     end: int
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Schema(_message.Message):
-    __slots__ = ("name", "schema_data", "type", "properties")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         NONE: _ClassVar[Schema.Type]
         String: _ClassVar[Schema.Type]
         Json: _ClassVar[Schema.Type]
@@ -484,10 +385,6 @@ class Schema(_message.Message):
     ProtobufNative: Schema.Type
     AutoConsume: Schema.Type
     External: Schema.Type
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_DATA_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     schema_data: bytes
     type: Schema.Type
@@ -495,65 +392,22 @@ class Schema(_message.Message):
     def __init__(self, name: _Optional[str] = ..., schema_data: _Optional[bytes] = ..., type: _Optional[_Union[Schema.Type, str]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class CommandSuccess(_message.Message):
-    __slots__ = ("request_id", "schema")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     schema: Schema
     def __init__(self, request_id: _Optional[int] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ...) -> None: ...
 
 class CommandError(_message.Message):
-    __slots__ = ("request_id", "error", "message")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: ServerError
     message: str
     def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class BrokerEntryMetadata(_message.Message):
-    __slots__ = ("broker_timestamp", "index")
-    BROKER_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    INDEX_FIELD_NUMBER: _ClassVar[int]
     broker_timestamp: int
     index: int
     def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class MessageMetadata(_message.Message):
-    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "compression", "uncompressed_size", "num_messages_in_batch", "event_time", "encryption_keys", "encryption_algo", "encryption_param", "schema_version", "partition_key_b64_encoded", "ordering_key", "deliver_at_time", "marker_type", "txnid_least_bits", "txnid_most_bits", "highest_sequence_id", "null_value", "uuid", "num_chunks_from_msg", "total_chunk_msg_size", "chunk_id", "null_partition_key", "compacted_batch_indexes", "schema_id", "entry_hash_min", "entry_hash_max")
-    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    REPLICATED_FROM_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
-    REPLICATE_TO_FIELD_NUMBER: _ClassVar[int]
-    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    UNCOMPRESSED_SIZE_FIELD_NUMBER: _ClassVar[int]
-    NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
-    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
-    ENCRYPTION_KEYS_FIELD_NUMBER: _ClassVar[int]
-    ENCRYPTION_ALGO_FIELD_NUMBER: _ClassVar[int]
-    ENCRYPTION_PARAM_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_KEY_B64_ENCODED_FIELD_NUMBER: _ClassVar[int]
-    ORDERING_KEY_FIELD_NUMBER: _ClassVar[int]
-    DELIVER_AT_TIME_FIELD_NUMBER: _ClassVar[int]
-    MARKER_TYPE_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    NULL_VALUE_FIELD_NUMBER: _ClassVar[int]
-    UUID_FIELD_NUMBER: _ClassVar[int]
-    NUM_CHUNKS_FROM_MSG_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_CHUNK_MSG_SIZE_FIELD_NUMBER: _ClassVar[int]
-    CHUNK_ID_FIELD_NUMBER: _ClassVar[int]
-    NULL_PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
-    COMPACTED_BATCH_INDEXES_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
-    ENTRY_HASH_MIN_FIELD_NUMBER: _ClassVar[int]
-    ENTRY_HASH_MAX_FIELD_NUMBER: _ClassVar[int]
     producer_name: str
     sequence_id: int
     publish_time: int
@@ -589,17 +443,6 @@ class MessageMetadata(_message.Message):
     def __init__(self, producer_name: _Optional[str] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., replicated_from: _Optional[str] = ..., partition_key: _Optional[str] = ..., replicate_to: _Optional[_Iterable[str]] = ..., compression: _Optional[_Union[CompressionType, str]] = ..., uncompressed_size: _Optional[int] = ..., num_messages_in_batch: _Optional[int] = ..., event_time: _Optional[int] = ..., encryption_keys: _Optional[_Iterable[_Union[EncryptionKeys, _Mapping]]] = ..., encryption_algo: _Optional[str] = ..., encryption_param: _Optional[bytes] = ..., schema_version: _Optional[bytes] = ..., partition_key_b64_encoded: bool = ..., ordering_key: _Optional[bytes] = ..., deliver_at_time: _Optional[int] = ..., marker_type: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., null_value: bool = ..., uuid: _Optional[str] = ..., num_chunks_from_msg: _Optional[int] = ..., total_chunk_msg_size: _Optional[int] = ..., chunk_id: _Optional[int] = ..., null_partition_key: bool = ..., compacted_batch_indexes: _Optional[_Iterable[int]] = ..., schema_id: _Optional[bytes] = ..., entry_hash_min: _Optional[int] = ..., entry_hash_max: _Optional[int] = ...) -> None: ...
 
 class SingleMessageMetadata(_message.Message):
-    __slots__ = ("properties", "partition_key", "payload_size", "compacted_out", "event_time", "partition_key_b64_encoded", "ordering_key", "sequence_id", "null_value", "null_partition_key")
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
-    PAYLOAD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    COMPACTED_OUT_FIELD_NUMBER: _ClassVar[int]
-    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_KEY_B64_ENCODED_FIELD_NUMBER: _ClassVar[int]
-    ORDERING_KEY_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    NULL_VALUE_FIELD_NUMBER: _ClassVar[int]
-    NULL_PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     partition_key: str
     payload_size: int
@@ -613,38 +456,23 @@ class SingleMessageMetadata(_message.Message):
     def __init__(self, properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., partition_key: _Optional[str] = ..., payload_size: _Optional[int] = ..., compacted_out: bool = ..., event_time: _Optional[int] = ..., partition_key_b64_encoded: bool = ..., ordering_key: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., null_value: bool = ..., null_partition_key: bool = ...) -> None: ...
 
 class EncryptionKeys(_message.Message):
-    __slots__ = ("key", "value", "metadata")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    METADATA_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: bytes
     metadata: _containers.RepeatedCompositeFieldContainer[KeyValue]
     def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class CommandPartitionedTopicMetadata(_message.Message):
-    __slots__ = ("topic", "request_id", "metadata_auto_creation_enabled")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    METADATA_AUTO_CREATION_ENABLED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     request_id: int
     metadata_auto_creation_enabled: bool
     def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., metadata_auto_creation_enabled: bool = ...) -> None: ...
 
 class CommandPartitionedTopicMetadataResponse(_message.Message):
-    __slots__ = ("partitions", "request_id", "response", "error", "message")
     class LookupType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         Success: _ClassVar[CommandPartitionedTopicMetadataResponse.LookupType]
         Failed: _ClassVar[CommandPartitionedTopicMetadataResponse.LookupType]
     Success: CommandPartitionedTopicMetadataResponse.LookupType
     Failed: CommandPartitionedTopicMetadataResponse.LookupType
-    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     partitions: int
     request_id: int
     response: CommandPartitionedTopicMetadataResponse.LookupType
@@ -653,12 +481,6 @@ class CommandPartitionedTopicMetadataResponse(_message.Message):
     def __init__(self, partitions: _Optional[int] = ..., request_id: _Optional[int] = ..., response: _Optional[_Union[CommandPartitionedTopicMetadataResponse.LookupType, str]] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class CommandLookupTopic(_message.Message):
-    __slots__ = ("topic", "request_id", "authoritative", "advertised_listener_name", "properties")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
-    ADVERTISED_LISTENER_NAME_FIELD_NUMBER: _ClassVar[int]
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     request_id: int
     authoritative: bool
@@ -667,23 +489,13 @@ class CommandLookupTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., advertised_listener_name: _Optional[str] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class CommandLookupTopicResponse(_message.Message):
-    __slots__ = ("brokerServiceUrl", "brokerServiceUrlTls", "response", "request_id", "authoritative", "error", "message", "proxy_through_service_url")
     class LookupType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         Redirect: _ClassVar[CommandLookupTopicResponse.LookupType]
         Connect: _ClassVar[CommandLookupTopicResponse.LookupType]
         Failed: _ClassVar[CommandLookupTopicResponse.LookupType]
     Redirect: CommandLookupTopicResponse.LookupType
     Connect: CommandLookupTopicResponse.LookupType
     Failed: CommandLookupTopicResponse.LookupType
-    BROKERSERVICEURL_FIELD_NUMBER: _ClassVar[int]
-    BROKERSERVICEURLTLS_FIELD_NUMBER: _ClassVar[int]
-    RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    PROXY_THROUGH_SERVICE_URL_FIELD_NUMBER: _ClassVar[int]
     brokerServiceUrl: str
     brokerServiceUrlTls: str
     response: CommandLookupTopicResponse.LookupType
@@ -695,21 +507,13 @@ class CommandLookupTopicResponse(_message.Message):
     def __init__(self, brokerServiceUrl: _Optional[str] = ..., brokerServiceUrlTls: _Optional[str] = ..., response: _Optional[_Union[CommandLookupTopicResponse.LookupType, str]] = ..., request_id: _Optional[int] = ..., authoritative: bool = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., proxy_through_service_url: bool = ...) -> None: ...
 
 class CommandGetTopicsOfNamespace(_message.Message):
-    __slots__ = ("request_id", "namespace", "mode", "topics_pattern", "topics_hash", "properties")
     class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         PERSISTENT: _ClassVar[CommandGetTopicsOfNamespace.Mode]
         NON_PERSISTENT: _ClassVar[CommandGetTopicsOfNamespace.Mode]
         ALL: _ClassVar[CommandGetTopicsOfNamespace.Mode]
     PERSISTENT: CommandGetTopicsOfNamespace.Mode
     NON_PERSISTENT: CommandGetTopicsOfNamespace.Mode
     ALL: CommandGetTopicsOfNamespace.Mode
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    MODE_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_PATTERN_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     namespace: str
     mode: CommandGetTopicsOfNamespace.Mode
@@ -719,12 +523,6 @@ class CommandGetTopicsOfNamespace(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., namespace: _Optional[str] = ..., mode: _Optional[_Union[CommandGetTopicsOfNamespace.Mode, str]] = ..., topics_pattern: _Optional[str] = ..., topics_hash: _Optional[str] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class CommandGetTopicsOfNamespaceResponse(_message.Message):
-    __slots__ = ("request_id", "topics", "filtered", "topics_hash", "changed")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_FIELD_NUMBER: _ClassVar[int]
-    FILTERED_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
-    CHANGED_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topics: _containers.RepeatedScalarFieldContainer[str]
     filtered: bool
@@ -733,12 +531,6 @@ class CommandGetTopicsOfNamespaceResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., filtered: bool = ..., topics_hash: _Optional[str] = ..., changed: bool = ...) -> None: ...
 
 class CommandWatchTopicList(_message.Message):
-    __slots__ = ("request_id", "watcher_id", "namespace", "topics_pattern", "topics_hash")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
-    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_PATTERN_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     watcher_id: int
     namespace: str
@@ -747,11 +539,6 @@ class CommandWatchTopicList(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ..., namespace: _Optional[str] = ..., topics_pattern: _Optional[str] = ..., topics_hash: _Optional[str] = ...) -> None: ...
 
 class CommandWatchTopicListSuccess(_message.Message):
-    __slots__ = ("request_id", "watcher_id", "topic", "topics_hash")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     watcher_id: int
     topic: _containers.RepeatedScalarFieldContainer[str]
@@ -759,11 +546,6 @@ class CommandWatchTopicListSuccess(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ..., topic: _Optional[_Iterable[str]] = ..., topics_hash: _Optional[str] = ...) -> None: ...
 
 class CommandWatchTopicUpdate(_message.Message):
-    __slots__ = ("watcher_id", "new_topics", "deleted_topics", "topics_hash")
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
-    NEW_TOPICS_FIELD_NUMBER: _ClassVar[int]
-    DELETED_TOPICS_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
     watcher_id: int
     new_topics: _containers.RepeatedScalarFieldContainer[str]
     deleted_topics: _containers.RepeatedScalarFieldContainer[str]
@@ -771,30 +553,17 @@ class CommandWatchTopicUpdate(_message.Message):
     def __init__(self, watcher_id: _Optional[int] = ..., new_topics: _Optional[_Iterable[str]] = ..., deleted_topics: _Optional[_Iterable[str]] = ..., topics_hash: _Optional[str] = ...) -> None: ...
 
 class CommandWatchTopicListClose(_message.Message):
-    __slots__ = ("request_id", "watcher_id")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     watcher_id: int
     def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ...) -> None: ...
 
 class CommandGetSchema(_message.Message):
-    __slots__ = ("request_id", "topic", "schema_version")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topic: str
     schema_version: bytes
     def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., schema_version: _Optional[bytes] = ...) -> None: ...
 
 class CommandGetSchemaResponse(_message.Message):
-    __slots__ = ("request_id", "error_code", "error_message", "schema", "schema_version")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error_code: ServerError
     error_message: str
@@ -803,9 +572,7 @@ class CommandGetSchemaResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., error_code: _Optional[_Union[ServerError, str]] = ..., error_message: _Optional[str] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., schema_version: _Optional[bytes] = ...) -> None: ...
 
 class CommandSubscribe(_message.Message):
-    __slots__ = ("topic", "subscription", "subType", "consumer_id", "request_id", "consumer_name", "priority_level", "durable", "start_message_id", "metadata", "read_compacted", "schema", "initialPosition", "replicate_subscription_state", "force_topic_creation", "start_message_rollback_duration_sec", "keySharedMeta", "subscription_properties", "consumer_epoch")
     class SubType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         Exclusive: _ClassVar[CommandSubscribe.SubType]
         Shared: _ClassVar[CommandSubscribe.SubType]
         Failover: _ClassVar[CommandSubscribe.SubType]
@@ -815,30 +582,10 @@ class CommandSubscribe(_message.Message):
     Failover: CommandSubscribe.SubType
     Key_Shared: CommandSubscribe.SubType
     class InitialPosition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         Latest: _ClassVar[CommandSubscribe.InitialPosition]
         Earliest: _ClassVar[CommandSubscribe.InitialPosition]
     Latest: CommandSubscribe.InitialPosition
     Earliest: CommandSubscribe.InitialPosition
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    SUBTYPE_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
-    PRIORITY_LEVEL_FIELD_NUMBER: _ClassVar[int]
-    DURABLE_FIELD_NUMBER: _ClassVar[int]
-    START_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    METADATA_FIELD_NUMBER: _ClassVar[int]
-    READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    INITIALPOSITION_FIELD_NUMBER: _ClassVar[int]
-    REPLICATE_SUBSCRIPTION_STATE_FIELD_NUMBER: _ClassVar[int]
-    FORCE_TOPIC_CREATION_FIELD_NUMBER: _ClassVar[int]
-    START_MESSAGE_ROLLBACK_DURATION_SEC_FIELD_NUMBER: _ClassVar[int]
-    KEYSHAREDMETA_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     subType: CommandSubscribe.SubType
@@ -861,11 +608,6 @@ class CommandSubscribe(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., subType: _Optional[_Union[CommandSubscribe.SubType, str]] = ..., consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., initialPosition: _Optional[_Union[CommandSubscribe.InitialPosition, str]] = ..., replicate_subscription_state: bool = ..., force_topic_creation: bool = ..., start_message_rollback_duration_sec: _Optional[int] = ..., keySharedMeta: _Optional[_Union[KeySharedMeta, _Mapping]] = ..., subscription_properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., consumer_epoch: _Optional[int] = ...) -> None: ...
 
 class KeySharedMeta(_message.Message):
-    __slots__ = ("keySharedMode", "hashRanges", "allowOutOfOrderDelivery", "entryBucketDispatch")
-    KEYSHAREDMODE_FIELD_NUMBER: _ClassVar[int]
-    HASHRANGES_FIELD_NUMBER: _ClassVar[int]
-    ALLOWOUTOFORDERDELIVERY_FIELD_NUMBER: _ClassVar[int]
-    ENTRYBUCKETDISPATCH_FIELD_NUMBER: _ClassVar[int]
     keySharedMode: KeySharedMode
     hashRanges: _containers.RepeatedCompositeFieldContainer[IntRange]
     allowOutOfOrderDelivery: bool
@@ -873,13 +615,6 @@ class KeySharedMeta(_message.Message):
     def __init__(self, keySharedMode: _Optional[_Union[KeySharedMode, str]] = ..., hashRanges: _Optional[_Iterable[_Union[IntRange, _Mapping]]] = ..., allowOutOfOrderDelivery: bool = ..., entryBucketDispatch: bool = ...) -> None: ...
 
 class CommandMessage(_message.Message):
-    __slots__ = ("consumer_id", "message_id", "redelivery_count", "ack_set", "consumer_epoch", "message_permits")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    REDELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
-    ACK_SET_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_PERMITS_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     message_id: MessageIdData
     redelivery_count: int
@@ -889,23 +624,17 @@ class CommandMessage(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., redelivery_count: _Optional[int] = ..., ack_set: _Optional[_Iterable[int]] = ..., consumer_epoch: _Optional[int] = ..., message_permits: _Optional[int] = ...) -> None: ...
 
 class CommandFlow(_message.Message):
-    __slots__ = ("consumer_id", "messagePermits")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    MESSAGEPERMITS_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     messagePermits: int
     def __init__(self, consumer_id: _Optional[int] = ..., messagePermits: _Optional[int] = ...) -> None: ...
 
 class CommandAck(_message.Message):
-    __slots__ = ("consumer_id", "ack_type", "message_id", "validation_error", "properties", "txnid_least_bits", "txnid_most_bits", "request_id")
     class AckType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         Individual: _ClassVar[CommandAck.AckType]
         Cumulative: _ClassVar[CommandAck.AckType]
     Individual: CommandAck.AckType
     Cumulative: CommandAck.AckType
     class ValidationError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         UncompressedSizeCorruption: _ClassVar[CommandAck.ValidationError]
         DecompressionError: _ClassVar[CommandAck.ValidationError]
         ChecksumMismatch: _ClassVar[CommandAck.ValidationError]
@@ -916,14 +645,6 @@ class CommandAck(_message.Message):
     ChecksumMismatch: CommandAck.ValidationError
     BatchDeSerializeError: CommandAck.ValidationError
     DecryptionError: CommandAck.ValidationError
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    ACK_TYPE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    VALIDATION_ERROR_FIELD_NUMBER: _ClassVar[int]
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     ack_type: CommandAck.AckType
     message_id: _containers.RepeatedCompositeFieldContainer[MessageIdData]
@@ -935,13 +656,6 @@ class CommandAck(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., ack_type: _Optional[_Union[CommandAck.AckType, str]] = ..., message_id: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., validation_error: _Optional[_Union[CommandAck.ValidationError, str]] = ..., properties: _Optional[_Iterable[_Union[KeyLongValue, _Mapping]]] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class CommandAckResponse(_message.Message):
-    __slots__ = ("consumer_id", "txnid_least_bits", "txnid_most_bits", "error", "message", "request_id")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     txnid_least_bits: int
     txnid_most_bits: int
@@ -951,21 +665,12 @@ class CommandAckResponse(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class CommandRedeliverUnacknowledgedMessages(_message.Message):
-    __slots__ = ("consumer_id", "message_ids", "consumer_epoch")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     message_ids: _containers.RepeatedCompositeFieldContainer[MessageIdData]
     consumer_epoch: int
     def __init__(self, consumer_id: _Optional[int] = ..., message_ids: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., consumer_epoch: _Optional[int] = ...) -> None: ...
 
 class CommandSeek(_message.Message):
-    __slots__ = ("consumer_id", "request_id", "message_id", "message_publish_time")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     request_id: int
     message_id: MessageIdData
@@ -973,49 +678,31 @@ class CommandSeek(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., message_publish_time: _Optional[int] = ...) -> None: ...
 
 class CommandGetLastMessageId(_message.Message):
-    __slots__ = ("consumer_id", "request_id")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     request_id: int
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class CommandGetLastMessageIdResponse(_message.Message):
-    __slots__ = ("last_message_id", "request_id", "consumer_mark_delete_position")
-    LAST_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_MARK_DELETE_POSITION_FIELD_NUMBER: _ClassVar[int]
     last_message_id: MessageIdData
     request_id: int
     consumer_mark_delete_position: MessageIdData
     def __init__(self, last_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., request_id: _Optional[int] = ..., consumer_mark_delete_position: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class CommandActiveConsumerChange(_message.Message):
-    __slots__ = ("consumer_id", "is_active")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     is_active: bool
     def __init__(self, consumer_id: _Optional[int] = ..., is_active: bool = ...) -> None: ...
 
 class CommandReachedEndOfTopic(_message.Message):
-    __slots__ = ("consumer_id",)
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     def __init__(self, consumer_id: _Optional[int] = ...) -> None: ...
 
 class CommandTopicMigrated(_message.Message):
-    __slots__ = ("resource_id", "resource_type", "brokerServiceUrl", "brokerServiceUrlTls")
     class ResourceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
         Producer: _ClassVar[CommandTopicMigrated.ResourceType]
         Consumer: _ClassVar[CommandTopicMigrated.ResourceType]
     Producer: CommandTopicMigrated.ResourceType
     Consumer: CommandTopicMigrated.ResourceType
-    RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
-    BROKERSERVICEURL_FIELD_NUMBER: _ClassVar[int]
-    BROKERSERVICEURLTLS_FIELD_NUMBER: _ClassVar[int]
     resource_id: int
     resource_type: CommandTopicMigrated.ResourceType
     brokerServiceUrl: str
@@ -1023,21 +710,12 @@ class CommandTopicMigrated(_message.Message):
     def __init__(self, resource_id: _Optional[int] = ..., resource_type: _Optional[_Union[CommandTopicMigrated.ResourceType, str]] = ..., brokerServiceUrl: _Optional[str] = ..., brokerServiceUrlTls: _Optional[str] = ...) -> None: ...
 
 class CommandUnsubscribe(_message.Message):
-    __slots__ = ("consumer_id", "request_id", "force")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    FORCE_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     request_id: int
     force: bool
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., force: bool = ...) -> None: ...
 
 class CommandCloseConsumer(_message.Message):
-    __slots__ = ("consumer_id", "request_id", "assignedBrokerServiceUrl", "assignedBrokerServiceUrlTls")
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNEDBROKERSERVICEURL_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNEDBROKERSERVICEURLTLS_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     request_id: int
     assignedBrokerServiceUrl: str
@@ -1045,31 +723,11 @@ class CommandCloseConsumer(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., assignedBrokerServiceUrl: _Optional[str] = ..., assignedBrokerServiceUrlTls: _Optional[str] = ...) -> None: ...
 
 class CommandConsumerStats(_message.Message):
-    __slots__ = ("request_id", "consumer_id")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     consumer_id: int
     def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
 
 class CommandConsumerStatsResponse(_message.Message):
-    __slots__ = ("request_id", "error_code", "error_message", "msgRateOut", "msgThroughputOut", "msgRateRedeliver", "consumerName", "availablePermits", "unackedMessages", "blockedConsumerOnUnackedMsgs", "address", "connectedSince", "type", "msgRateExpired", "msgBacklog", "messageAckRate")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    MSGRATEOUT_FIELD_NUMBER: _ClassVar[int]
-    MSGTHROUGHPUTOUT_FIELD_NUMBER: _ClassVar[int]
-    MSGRATEREDELIVER_FIELD_NUMBER: _ClassVar[int]
-    CONSUMERNAME_FIELD_NUMBER: _ClassVar[int]
-    AVAILABLEPERMITS_FIELD_NUMBER: _ClassVar[int]
-    UNACKEDMESSAGES_FIELD_NUMBER: _ClassVar[int]
-    BLOCKEDCONSUMERONUNACKEDMSGS_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    CONNECTEDSINCE_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    MSGRATEEXPIRED_FIELD_NUMBER: _ClassVar[int]
-    MSGBACKLOG_FIELD_NUMBER: _ClassVar[int]
-    MESSAGEACKRATE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error_code: ServerError
     error_message: str
@@ -1089,19 +747,6 @@ class CommandConsumerStatsResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., error_code: _Optional[_Union[ServerError, str]] = ..., error_message: _Optional[str] = ..., msgRateOut: _Optional[float] = ..., msgThroughputOut: _Optional[float] = ..., msgRateRedeliver: _Optional[float] = ..., consumerName: _Optional[str] = ..., availablePermits: _Optional[int] = ..., unackedMessages: _Optional[int] = ..., blockedConsumerOnUnackedMsgs: bool = ..., address: _Optional[str] = ..., connectedSince: _Optional[str] = ..., type: _Optional[str] = ..., msgRateExpired: _Optional[float] = ..., msgBacklog: _Optional[int] = ..., messageAckRate: _Optional[float] = ...) -> None: ...
 
 class CommandProducer(_message.Message):
-    __slots__ = ("topic", "producer_id", "request_id", "producer_name", "encrypted", "metadata", "schema", "epoch", "user_provided_producer_name", "producer_access_mode", "topic_epoch", "initial_subscription_name")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
-    ENCRYPTED_FIELD_NUMBER: _ClassVar[int]
-    METADATA_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    USER_PROVIDED_PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    INITIAL_SUBSCRIPTION_NAME_FIELD_NUMBER: _ClassVar[int]
     topic: str
     producer_id: int
     request_id: int
@@ -1117,13 +762,6 @@ class CommandProducer(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., producer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., encrypted: bool = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., epoch: _Optional[int] = ..., user_provided_producer_name: bool = ..., producer_access_mode: _Optional[_Union[ProducerAccessMode, str]] = ..., topic_epoch: _Optional[int] = ..., initial_subscription_name: _Optional[str] = ...) -> None: ...
 
 class CommandProducerSuccess(_message.Message):
-    __slots__ = ("request_id", "producer_name", "last_sequence_id", "schema_version", "topic_epoch", "producer_ready")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
-    LAST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    PRODUCER_READY_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     producer_name: str
     last_sequence_id: int
@@ -1133,16 +771,6 @@ class CommandProducerSuccess(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., schema_version: _Optional[bytes] = ..., topic_epoch: _Optional[int] = ..., producer_ready: bool = ...) -> None: ...
 
 class CommandSend(_message.Message):
-    __slots__ = ("producer_id", "sequence_id", "num_messages", "txnid_least_bits", "txnid_most_bits", "highest_sequence_id", "is_chunk", "marker", "message_id")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    NUM_MESSAGES_FIELD_NUMBER: _ClassVar[int]
-    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
-    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
-    HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    IS_CHUNK_FIELD_NUMBER: _ClassVar[int]
-    MARKER_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     sequence_id: int
     num_messages: int
@@ -1155,11 +783,6 @@ class CommandSend(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., num_messages: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., is_chunk: bool = ..., marker: bool = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class CommandSendReceipt(_message.Message):
-    __slots__ = ("producer_id", "sequence_id", "message_id", "highest_sequence_id")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-    HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     sequence_id: int
     message_id: MessageIdData
@@ -1167,11 +790,6 @@ class CommandSendReceipt(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., highest_sequence_id: _Optional[int] = ...) -> None: ...
 
 class CommandSendError(_message.Message):
-    __slots__ = ("producer_id", "sequence_id", "error", "message")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     sequence_id: int
     error: ServerError
@@ -1179,11 +797,6 @@ class CommandSendError(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class CommandCloseProducer(_message.Message):
-    __slots__ = ("producer_id", "request_id", "assignedBrokerServiceUrl", "assignedBrokerServiceUrlTls")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNEDBROKERSERVICEURL_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNEDBROKERSERVICEURLTLS_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     request_id: int
     assignedBrokerServiceUrl: str

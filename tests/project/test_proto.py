@@ -1,6 +1,7 @@
 """The generated protobuf code is that of the committed definitions, and runs wherever we say it does."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.support.source_tree import ROOT
 
 PROTOC = ROOT / "build" / "protoc"
 DEFINITIONS = sorted(path.relative_to(ROOT / "proto") for path in (ROOT / "proto").rglob("*.proto"))
+
+UNUSED = re.compile("_FIELD_NUMBER: |^ *__slots__ = ")
+"""Lines of the types that `make proto` leaves out."""
 
 needs_protoc = pytest.mark.skipif(
     not PROTOC.exists(), reason="the pinned protobuf compiler is not there: make build/protoc/.made"
@@ -38,7 +42,8 @@ def test_committed_code_is_what_the_compiler_makes(tmp_path: Path) -> None:
     generated = {path.relative_to(tmp_path): path for path in tmp_path.rglob("*_pb2.py*")}
     assert len(generated) == 2 * len(DEFINITIONS) > 0
     for name, path in generated.items():
-        assert (ROOT / name).read_text() == path.read_text(), f"{name} is out of date: run `make proto`"
+        made = [line for line in path.read_text().splitlines(keepends=True) if not UNUSED.search(line)]
+        assert (ROOT / name).read_text() == "".join(made), f"{name} is out of date: run `make proto`"
 
 
 def test_nothing_generated_has_lost_its_definition() -> None:
