@@ -20,7 +20,6 @@ from ...runtime.outside import waits_for
 from ..ledger import LedgerOptions, LedgerRefused
 from ..produced import ProduceError
 from ..producing.topicwriter import failed
-from ..reading.clusterreader import ClusterReader
 from ..source import LogStopped
 from ..writer import WriteOptions
 from .cluster import ClientCluster, Cluster
@@ -28,7 +27,7 @@ from .fence import patiently
 from .ledgercheck import LETTERS, POSITIONS, create_topic, find_coordinator, refusals, refuse_retention
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
-from .source import KafkaSource, reader_settings
+from .source import DRIVER, reader_settings
 from .transactions import Transactions
 from .writer import KafkaWriter, producer_settings
 
@@ -93,10 +92,7 @@ class KafkaLedgerWriter(KafkaWriter):
         found: dict[bytes, bytes] = {}
         settings = reader_settings(self._connection, TopicChoice((topic,)), Start("earliest"))
         settings = replace(settings, columns=frozenset({"key", "value"}))
-        pool = Pool(READ_BYTES)
-        reader = ClusterReader(
-            lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
-        )
+        reader = DRIVER.reader(settings, Pool(READ_BYTES))
         try:
             await reader.open()
             async for chunk in reader.up_to_now():

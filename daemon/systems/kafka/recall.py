@@ -13,7 +13,7 @@ from ..recall import Recall
 from .cluster import ClientCluster
 from .fence import can_fence, fence
 from .settings import ClientSettings, client_fields
-from .source import KafkaSource, reader_settings
+from .source import DRIVER, reader_settings
 
 __all__ = ["recall_of"]
 
@@ -39,9 +39,5 @@ def recall_of(connection: Connection, topic: str, pool: Pool) -> Recall:
     settings = reader_settings(connection, TopicChoice((topic,)), Start("earliest"))
     settings = replace(settings, columns=frozenset({"headers"}), limits=replace(settings.limits, read_committed=False))
 
-    def make_reader() -> ClusterReader:
-        return ClusterReader(
-            lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
-        )
-
-    return _KafkaRecall(ClientSettings(**client_fields(connection)), topic, make_reader)
+    client = ClientSettings(**client_fields(connection))
+    return _KafkaRecall(client, topic, lambda: DRIVER.reader(settings, pool))

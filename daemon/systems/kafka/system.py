@@ -6,9 +6,8 @@ from fastwire.kafka.grammar import GRAMMAR
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
-from ..base import MakeSource
 from ..ledger import LedgerFinding, LedgerOptions, LedgerWriter
-from ..reading.clusterreader import ClusterReader, ClusterSystem
+from ..reading.clusterreader import ClusterSystem, Driver
 from ..reading.offsets import start_at_offsets
 from ..recall import Recall
 from ..writer import WriteOptions
@@ -20,28 +19,11 @@ __all__ = ["SYSTEM"]
 class _Kafka(ClusterSystem):
     grammar = GRAMMAR
 
-    def make_source(self, source: SourceConfig) -> MakeSource:
-        from .source import KafkaSource, settings_from
+    @property
+    def driver(self) -> Driver:
+        from .source import DRIVER
 
-        settings_from(source)
-        return lambda events, pool, metrics, columns, cluster: KafkaSource(
-            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
-        )
-
-    def open_reader(
-        self,
-        connection: Connection,
-        topics: TopicChoice,
-        start: Start,
-        pool: Pool,
-        columns: frozenset[str] | None = None,
-    ) -> ClusterReader:
-        from .source import KafkaSource, reader_settings
-
-        settings = reader_settings(connection, topics, start, columns)
-        return ClusterReader(
-            lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
-        )
+        return DRIVER
 
     def open_ledger(
         self, connection: Connection, topic: str, options: WriteOptions, ledger: LedgerOptions

@@ -4,7 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
@@ -12,15 +12,15 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, Span
 from fastwire.wire.pool import Pool
 
-from ...config import Connection, Start, TopicChoice
+from ...config import Connection, SourceConfig, Start, TopicChoice
 from ...runtime.tasks import on_failure, wait_for_set
-from ..base import Described, SchemaTexts, System
+from ..base import Described, LimitedSource, MakeSource, SchemaTexts, System
 from ..links.linkbook import LinkBook
 from ..source import Assignment, LogStopped, Source, SourceEvents, SourceFailed, added_firsts
 from .patience import LOOK_S, Patience
 from .stage import StagedPartition
 
-__all__ = ["ClusterReader", "ClusterSystem", "StatelessSource"]
+__all__ = ["ClusterReader", "ClusterSystem", "Driver", "StatelessSource"]
 
 QUEUE = 4
 DESCRIBE_BYTES = 16 << 20  # the pool of a reader that only asks
@@ -231,10 +231,40 @@ class ClusterReader:
         self._fail(error)
 
 
+class _Source(StatelessSource, LimitedSource, Protocol):
+    """A source for pipelines and for readers."""
+
+
+class Driver(NamedTuple):
+    """The source of a system, and its settings for pipelines and for readers (``System.open_reader``)."""
+
+    source: Callable[..., _Source]
+    settings_from: Callable[..., Any]
+    reader_settings: Callable[..., Any]
+
+    def reader(self, settings: Any, pool: Pool) -> ClusterReader:
+        """Return a reader by the source with ``settings``."""
+        return ClusterReader(
+            lambda events, moved: self.source(settings, events, pool, patient=False, on_progress=moved)
+        )
+
+
 class ClusterSystem(System):
     """A system whose reader is its source, without a dataset and without a group."""
 
+    @property
     @abstractmethod
+    def driver(self) -> Driver:
+        """The source; its modules are imported here, because few commands need them."""
+
+    def make_source(self, source: SourceConfig) -> MakeSource:
+        """See ``System.make_source``."""
+        make, settings_from, _ = self.driver
+        settings_from(source)
+        return lambda events, pool, metrics, columns, cluster: make(
+            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
+        )
+
     def open_reader(
         self,
         connection: Connection,
@@ -244,6 +274,7 @@ class ClusterSystem(System):
         columns: frozenset[str] | None = None,
     ) -> ClusterReader:
         """See ``System.open_reader``."""
+        return self.driver.reader(self.driver.reader_settings(connection, topics, start, columns), pool)
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
         """See ``System.describe``."""

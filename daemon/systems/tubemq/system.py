@@ -4,8 +4,7 @@ from fastwire.tubemq.grammar import GRAMMAR
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
-from ..base import MakeSource
-from ..reading.clusterreader import ClusterReader, ClusterSystem
+from ..reading.clusterreader import ClusterSystem, Driver
 from ..recall import Recall
 from .config import NO_TIME, TubeMQSourceConfig
 
@@ -15,27 +14,11 @@ __all__ = ["SYSTEM"]
 class _TubeMQ(ClusterSystem):
     grammar = GRAMMAR
 
-    def make_source(self, source: SourceConfig) -> MakeSource:
-        from .source import TubeMQSource, settings_from
+    @property
+    def driver(self) -> Driver:
+        from .source import DRIVER
 
-        return lambda events, pool, metrics, columns, cluster: TubeMQSource(
-            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
-        )
-
-    def open_reader(
-        self,
-        connection: Connection,
-        topics: TopicChoice,
-        start: Start,
-        pool: Pool,
-        columns: frozenset[str] | None = None,
-    ) -> ClusterReader:
-        from .source import TubeMQSource, reader_settings
-
-        settings = reader_settings(connection, topics, start, columns)
-        return ClusterReader(
-            lambda events, moved: TubeMQSource(settings, events, pool, patient=False, on_progress=moved)
-        )
+        return DRIVER
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
         from .recall import TubeMQRecall

@@ -42,7 +42,6 @@ class KafkaPipe(AnyPipe):
         coverage: Coverage | None = None,
         pool: Pool | None = None,
         start: Any = "earliest",
-        grouped: bool = True,
         **more: Any,
     ) -> None:
         super().__init__(coverage, pool)
@@ -64,7 +63,7 @@ class KafkaPipe(AnyPipe):
             "metadata_max_age_s": 0.2,
         }
         metrics = more.pop("metrics", None)
-        self.source = KafkaSource(KafkaSettings(**settings | more), self, self.pool, metrics=metrics, grouped=grouped)
+        self.source = KafkaSource(KafkaSettings(**settings | more), self, self.pool, metrics=metrics)
 
     def log(self, partition: int = 0) -> Log:
         return next(one for one in self.source.logs if one.partition == str(partition))

@@ -49,7 +49,7 @@ log = get_logger("source")
 class KafkaSource(PullSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``systems.source``). ``events`` is the pipeline.
 
-    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of this source.
+    Without a group all partitions are read, and the cluster keeps no offsets of this source.
     """
 
     system = "kafka"
@@ -67,7 +67,6 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         pool: Pool,
         *,
         metrics: PipelineMetrics | None = None,
-        grouped: bool = True,
         patient: bool = True,
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:
@@ -92,7 +91,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
             self,
             patient=patient,
         )
-        self._group = self._lookup.owner = group_of(self, settings, self.cluster) if grouped else Alone(self)
+        self._group = self._lookup.owner = group_of(self, settings, self.cluster) if settings.group else Alone(self)
         self._stats = OffsetLag(self, metrics, settings.lag_poll_s)
         self._throttling = Throttling(metrics)
 

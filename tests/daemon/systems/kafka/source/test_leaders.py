@@ -5,6 +5,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,8 +21,8 @@ from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget, Level
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.kafka.link import Link
+from fastwire_daemon.systems.kafka.source import DRIVER
 from fastwire_daemon.systems.kafka.source.kafkasource import KafkaSource
-from fastwire_daemon.systems.reading.clusterreader import ClusterReader
 from fastwire_daemon.systems.source import LogStopped
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
@@ -232,12 +233,7 @@ async def test_tail_says_which_partition_it_waits_for(
         fill(broker, 0)
         broker.move_leader("t", 1, node=-1)
         pipe = KafkaPipe(broker, protocol="none")
-        settings = pipe.source.settings
-        reader = ClusterReader(
-            lambda events, moved: KafkaSource(
-                settings, events, pipe.pool, grouped=False, patient=False, on_progress=moved
-            )
-        )
+        reader = DRIVER.reader(replace(pipe.source.settings, group=""), pipe.pool)
         rows, told = 0, ""
         try:
             await reader.open()
