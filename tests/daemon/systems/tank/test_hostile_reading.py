@@ -11,14 +11,18 @@ from fastwire_daemon.config import TopicChoice, parse_connection
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.systems.registry import system_named
+from fastwire_daemon.systems.tank.settings import client_fields
+from fastwire_daemon.systems.tank.source import settings
 from tests.support.hostile.tank import BYTES, Lie, lying, wrong_id
 
 PATIENCE_S = 60.0
 
 
 @pytest.mark.parametrize("lie", [*BYTES, wrong_id], ids=lambda lie: lie.__name__)
-async def test_what_a_reader_is_told(lie: Lie) -> None:
+async def test_what_a_reader_is_told(lie: Lie, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read some, have it all moved to another leader, and be lied to once."""
+    # An answer to another request leaves the own one without any, until its time is over.
+    monkeypatch.setattr(settings, "client_fields", lambda given: {**client_fields(given), "request_timeout_s": 3.0})
     with running(TankDevBroker(TankOptions(nodes=2))) as broker:
         broker.create_topic("t", 1)
         system = system_named("tank")
