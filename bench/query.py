@@ -62,6 +62,8 @@ with running(KafkaDevBroker(KafkaOptions())) as made:
     threading.Event().wait()
 """
 
+COMMAND = "import fastwire_consume; fastwire_consume.main()"
+
 
 def loop(servers: str, records: int, *, parse: bool) -> list[tuple[Any, ...]]:
     """Read all records with the official client into DuckDB, and ask it."""
@@ -115,7 +117,7 @@ def main() -> None:
         schema.write_text(json.dumps({"type": "record", "name": "Order", "fields": FIELDS}), encoding="utf-8")
         servers = urlsplit(url).netloc
         typed = ["--decode", "json", "--schema-file", str(schema)]
-        query = ["-m", "fastwire_daemon.cli", "query", url, TOPIC, SQL, *typed, "--format", "csv"]
+        query = ["-c", COMMAND, "query", url, TOPIC, SQL, *typed, "--format", "csv"]
         ways = {
             "query": ([*query, "--from", "latest"], query),
             **{f"loop, {name}": [peer(servers, count, name) for count in (0, records)] for name in ("DuckDB", "json")},
