@@ -75,7 +75,8 @@ class TopicOutlet:
         waited = now - max(began, self._progress[1])
         if waited < STALLED_S:
             return None
-        return f"{self.what} has confirmed no record for {waited:.0f} s"
+        why = writer.produced.trouble
+        return f"{self.what} has confirmed no record for {waited:.0f} s{why and f': {why}'}"
 
     def interrupt(self) -> None:
         """End the call that waits, which raises SinkFailedError. Lasts until ``open``."""

@@ -30,3 +30,5 @@ class Produced:
     records: int = 0
     entries: int = 0
     bytes: int = 0
+    trouble: str = ""
+    """The reason why records wait, as a broker or the driver has said last; "" since records were confirmed."""

@@ -96,6 +96,7 @@ SETTINGS = {
     "managedLedgerDefaultAckQuorum": "1",
     "loadBalancerEnabled": "false",
     "brokerDeleteInactiveTopicsEnabled": "false",
+    "backlogQuotaCheckIntervalInSeconds": "1",
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor,"

@@ -65,7 +65,7 @@ def test_two_hundred_kills(
         leaders = kafka_cluster.leaders(topic)
         node = leaders[turn % len(leaders)]
         kafka_cluster.kill(node)
-        time.sleep(turn % 6)  # the others may have taken its place, or not yet
+        time.sleep(turn % 4)  # the others may have taken its place, or not yet
         kafka_cluster.revive(node)
         # Without it the next kill would take the last copy of what the writers of the test are waiting for.
         eventually(

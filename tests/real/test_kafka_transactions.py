@@ -140,7 +140,7 @@ def campaign(servers: str, config: Path, source: str, target: str, accidents: Se
     with daemons(config, 2) as again:
         for turn in range(kills):
             feed.more(500)
-            time.sleep(drawn.uniform(0.5, 6))  # the kill may come at any time
+            time.sleep(drawn.uniform(0.5, 4))  # the kill may come at any time
             if turn % 2 or not accidents:
                 again(drawn.randrange(2))
                 happened["daemon"] += 1

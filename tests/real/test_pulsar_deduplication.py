@@ -12,10 +12,12 @@ import pytest
 from fastwire.pulsar.format.payload import Record
 from fastwire_daemon.systems.pulsar.producer import TopicProducer
 from tests.brokers.pulsar import PulsarBroker
+from tests.real.daemon import Daemon
 from tests.real.matrix import quiet_client
 from tests.real.test_kafka_transactions import daemons
 from tests.real.test_producing import write
 from tests.support.kills import KILLS
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -107,6 +109,51 @@ def test_killed_daemons_copy_each_record_once(
     plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     campaign(plain_pulsar, fresh_name, tmp_path, 12)
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_topic_above_its_backlog_quota_is_waited_for(
+    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, delivery: str
+) -> None:
+    """The broker closes the producers of such a topic and takes no others; one policy names another error."""
+    source, target, sent = fresh_name("source"), fresh_name("target"), 0
+    url, admin = plain_pulsar.service_url, plain_pulsar.admin
+    admin.create_topic(source)
+    admin.create_topic(target)
+    admin.create_subscription(target, "slow")
+    admin.call("POST", f"/admin/v2/persistent/public/default/{target}/deduplicationEnabled", True)
+    config = tmp_path / "config.toml"
+    text = CONFIG.format(url=url, source=source, target=target, path=tmp_path / "memory")
+    config.write_text(text.replace('"exactly-once"', f'"{delivery}"'))
+
+    async def more(producer: TopicProducer) -> None:
+        for number in range(sent, sent + 100):
+            await producer.put(Record(value=b"%08d" % number + bytes(1_000), key="k"))
+
+    def limit(size: int, policy: str) -> None:
+        quota = {"limitSize": size, "limitTime": -1, "policy": policy}
+        path = f"/admin/v2/persistent/public/default/{target}/backlogQuota"
+        admin.call("POST", path, quota)
+        eventually(lambda: f"{size}" in f"{admin.call('GET', f'{path}Map?applied=true')}", "the quota")
+
+    with Daemon("run", str(config), log=tmp_path / "log") as daemon:
+        write(url, source, more)
+        sent += 100
+        daemon.wait_for_rows(sent)
+        for policy, error in (
+            ("producer_request_hold", "ProducerBlockedQuotaExceededError"),
+            ("producer_exception", "ProducerBlockedQuotaExceededException"),
+        ):
+            limit(1_000, policy)
+            daemon.wait_until(lambda: not admin.stats(target)["publishers"], "the producers are closed")
+            write(url, source, more)
+            sent += 100
+            daemon.wait_for(error)
+            assert len(read(url, target)) == sent - 100
+            limit(1 << 30, policy)
+            daemon.wait_for_rows(sent)
+        daemon.end()
+    assert read(url, target) == [("k", number) for number in range(sent)]
 
 
 @pytest.mark.soak

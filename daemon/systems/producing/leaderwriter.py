@@ -145,6 +145,8 @@ class LeaderPart(Part[M]):
         self._settle()
 
     def _settle(self) -> None:
+        if self.machine.trouble:
+            self._writer.produced.trouble = self.machine.trouble
         for outcome in self.machine.take_outcomes():
             error = outcome.error
             self._writer.settled(self, outcome)
@@ -166,7 +168,7 @@ class LeaderPart(Part[M]):
                     self._fail(exc)
                     return
                 self._set_back()
-                self.machine.trouble = str(exc)
+                self.machine.trouble = self._writer.produced.trouble = str(exc)
                 await asyncio.sleep(backoff.failed(log, "cannot write, retrying", exc, topic=self._writer.topic))
                 continue
             try:

@@ -259,6 +259,7 @@ class PendingWriter(ABC, Generic[P, R, S]):
         self.produced.records += records
         self.produced.entries += 1
         self.produced.bytes += size
+        self.produced.trouble = ""
         for ticket, sent in placed:
             if isinstance(ticket, asyncio.Future) and not ticket.done():
                 ticket.set_result(sent)

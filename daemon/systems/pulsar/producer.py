@@ -281,6 +281,7 @@ class _Part(Part[Producer]):
 
     def on_refused(self, event: SendRefused) -> None:
         link = self._link
+        self._owner.produced.trouble = str(event.error)
         if self.machine.refused(event) and link is not None:
             log.warning("the broker has not stored an entry, sending again", topic=self.topic, error=str(event.error))
             link.abort(f"the broker refused an entry of {self.topic}: {event.error}")
@@ -328,7 +329,7 @@ class _Part(Part[Producer]):
                 log.debug("producer is open no longer", topic=self.topic, reason=reason)
             except FastwireError as exc:
                 await self._withdraw(exc)
-                self.machine.trouble = str(exc)
+                self.machine.trouble = self._owner.produced.trouble = str(exc)
                 if self._is_final(exc) or (not self.opened.done() and self._loop.time() >= give_up_at):
                     self._fail(exc)
                     return

@@ -229,6 +229,7 @@ class _Part(Part[Outbox]):
                 self._links[broker] = await self._owner.cluster.link("produce", broker.host, broker.port)
                 break
             except FastwireError as exc:
+                self._owner.produced.trouble = str(exc)
                 await asyncio.sleep(backoff.failed(log, "cannot write, retrying", exc, topic=self._owner.topic))
         del self._opening[broker]
         self._woken.set()
@@ -254,6 +255,7 @@ class _Part(Part[Outbox]):
                 body = said
         except (FastwireError, asyncio.CancelledError) as exc:
             problem = str(exc)
+        self._owner.produced.trouble = problem or (body.errMsg if body is not None and not body.success else "")
         self.machine.answered(sending, body, problem, self._loop.time())
         if body is None or not body.success:
             self._owner.session.wake()  # a heartbeat may be due, which brings the partitions
