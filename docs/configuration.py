@@ -83,6 +83,7 @@ ONE_OF = {
     (SparkBrokers, "topics"): "this or topics_pattern",
     (SparkBrokers, "topics_pattern"): "this or topics",
     (SinkConfig, "path"): "required for files",
+    (DecodeConfig, "schema"): "required without a registry",
     (SinkConfig, "writers"): "2",
     (DaemonConfig, "memory"): "a quarter of the machine's",
 }

@@ -23,7 +23,8 @@ SchemaFile = Annotated[
     Path | None,
     typer.Option(
         "--schema-file",
-        help="File with the schema: Avro, or a descriptor set of Protobuf. Default for JSON: the fields of the values.",
+        help="File with the schema: Avro, or a descriptor set of Protobuf. Default: the schemas of --registry, "
+        "for JSON the fields of the values.",
         show_default=False,
     ),
 ]
@@ -54,15 +55,15 @@ def decode_keys(
     by_brokers = registry == system and grammar_named(system).keeps_schemas
     if registry and form == Values.JSON and not by_brokers:
         raise typer.BadParameter("is for --decode avro and protobuf", param_hint="--registry")
-    if schema_file is None:
-        if registry or form != Values.JSON:
-            raise typer.BadParameter("needs --schema-file", param_hint="--decode")
+    if schema_file is None and not registry:
+        if form != Values.JSON:
+            raise typer.BadParameter("needs --schema-file or --registry", param_hint="--decode")
         from ..config.decode import INFER
 
         schema_file = Path(INFER)
     if message and form != Values.PROTOBUF:
         raise typer.BadParameter("is for --decode protobuf", param_hint="--message")
-    keys: dict[str, Any] = {"format": form.value, "schema": str(schema_file)}
+    keys: dict[str, Any] = {"format": form.value} | ({} if schema_file is None else {"schema": str(schema_file)})
     keys |= {"registry": registry if by_brokers else {"url": registry}} if registry else {}
     keys |= {"message": message} if message else {}
     return keys

@@ -86,7 +86,8 @@ def _made_columns(pipeline: "PipelineConfig") -> str:
     values = decoder.texts
     columns = ", ".join(f"{name} {values[name]}" if name in values else name for name in decoder.columns)
     if pipeline.decode is not None and pipeline.decode.inferred:
-        columns = ", ".join(each for each in ("the fields of the values, which are inferred", columns) if each)
+        which = "of the newest schema" if pipeline.decode.registered else "of the values, which are inferred"
+        columns = ", ".join(each for each in (f"the fields {which}", columns) if each)
     return f"columns {columns}{'' if transform is None else ' of the transform'}"
 
 

@@ -47,6 +47,7 @@ __all__ = [
 SINKS = (*DATASET_TYPES, *DATABASE_TYPES, "stdout")
 INFER = "infer"
 """Instead of a schema file: the columns are inferred from the values."""
+NEEDED = "is required: the file with the schema of the values"
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
@@ -92,13 +93,15 @@ class DecodeConfig(Table):
     format: Literal["avro", "json", "protobuf"]
     """Format of the values. avro: the binary encoding of one record, without a header, or with that of a registry.
     json: one object. protobuf: one message, without a header, or with that of a registry."""
-    definition: FolderPath = Field(alias="schema")
+    definition: FolderPath | None = Field(None, alias="schema")
     """File with the schema of the columns: an Avro schema in JSON, whose top is a record. Without a registry it is also
     the schema of all values; for json it is the shape of the objects. For protobuf: a descriptor set of protoc.
     "infer", for json: the columns come from the first records, and are kept with the dataset. With "{topic}", beside a
-    sink.path that has it: a file for each topic."""
+    sink.path that has it: a file for each topic. Not needed with a registry: a new dataset has the columns of the
+    topic's newest schema, that of the subject TOPIC-value, or else those of the first record's schema."""
     message: Text | None = None
-    """Full name of the message type of protobuf, such as "shop.Order"; not needed if the schema has one alone."""
+    """Full name of the message type of protobuf, such as "shop.Order"; not needed if the schema has one alone, or one
+    that none of its others contains."""
     registry: RegistryConfig | None = Field(default=None, json_schema_extra=_or_a_name)
     """Schema registry that has the schemas of the values, for avro and protobuf. "pulsar": the brokers of Pulsar, which
     keep the schema of each record, for all formats."""
@@ -123,8 +126,13 @@ class DecodeConfig(Table):
 
     @property
     def inferred(self) -> bool:
-        """True if the columns come from the values."""
-        return self.definition == Path(INFER)
+        """True if the columns of a new dataset are not configured: they come from the values or their schemas."""
+        return self.registered or self.definition == Path(INFER)
+
+    @property
+    def registered(self) -> bool:
+        """True if the columns of a new dataset come from the schemas that a registry has of the values."""
+        return self.definition is None
 
     @property
     def by_topic(self) -> bool:
@@ -160,8 +168,8 @@ class DecodeConfig(Table):
         return self.registry is not None and self.registry.system is not None
 
 
-def _of_topic(path: Path, name: str) -> Path:
-    return Path(str(path).replace(TOPIC, name))
+def _of_topic(path: Path | None, name: str) -> Path | None:
+    return None if path is None else Path(str(path).replace(TOPIC, name))
 
 
 def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
@@ -178,17 +186,17 @@ def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
     raise ConfigError(problems)
 
 
-def read_program(path: Path, form: str, message: str | None = None) -> "tuple[Step, ...]":
+def read_program(path: Path | None, form: str, message: str | None = None) -> "tuple[Step, ...]":
     """Compile the schema in a file, for values of the format ``form``; ``message`` is a type of Protobuf.
 
-    Columns that are inferred, or of a topic that is not named, are unknown: the program has none.
+    Columns that are inferred, of a registry, or of a topic that is not named, are unknown: the program has none.
 
     Raises ValueError with a message for the author of the configuration.
     """
     from fastwire.decode.avro.schema import compile_avro  # few configurations need them
     from fastwire.decode.json.schema import compile_json
 
-    if str(path) == INFER or TOPIC in str(path):
+    if path is None or str(path) == INFER or TOPIC in str(path):
         from fastwire.decode.json.growth import NO_COLUMNS
 
         return NO_COLUMNS
@@ -252,7 +260,7 @@ def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str
     for name in wanted:
         if name != "*" and name not in fields and name not in own:
             if not fields:
-                raise ValueError(f'"{name}" is not known: the fields are inferred, and "*" stands for all of them')
+                raise ValueError(f'"{name}" is not known before there are records: "*" stands for all fields')
             raise ValueError(
                 f'"{name}" is neither a field of the schema nor a column of the records{nearest(name, [*fields, *own])}'
             )
@@ -285,19 +293,26 @@ def check_decode(
             _check_registry((*path, "registry"), registry, tell)
     elif isinstance(registry, Mapping | str) and system:
         _check_brokers((*path, "registry"), registry, system, tell)
-    sound = _fits_schema(path, decode, sink, start, tell)
-    if _by_topic(path, decode, sink, tell):
-        return
+    if unknown := "schema" not in decode and registry is None:
+        tell((*path, "schema"), NEEDED)
+    sound = not unknown and _fits_schema(path, decode, sink, start, tell)
+    if not _by_topic(path, decode, sink, tell):
+        _check_columns(path, decode, sink, system, tell, sound=sound)
+
+
+def _check_columns(
+    path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], system: str, tell: Tell, *, sound: bool = True
+) -> None:
+    """Check the schema files and what is made of them, the schema of the values only if its key is ``sound``."""
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
     key = None
     if isinstance(decode.get("keys"), Mapping):
         key = _checked_keys((*path, "keys"), decode["keys"], columns, tell)
-    if schema is None:
-        tell((*path, "schema"), "is required: the file with the schema of the values")
-    if not isinstance(schema, str) or not schema.strip() or not sound:
+    if not sound or not isinstance(schema, str | None) or (schema is not None and not schema.strip()):
         return
     try:
-        program = read_program(Path(schema), str(decode.get("format")), _text(decode.get("message")))
+        file = None if schema is None else Path(schema)
+        program = read_program(file, str(decode.get("format")), _text(decode.get("message")))
     except ValueError as exc:
         tell((*path, "schema"), str(exc))
         return
@@ -326,14 +341,14 @@ def check_decode(
 def _fits_schema(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], start: object, tell: Tell) -> bool:
     """Report keys that do not fit beside a schema, whatever it says. Return False if its columns cannot be known."""
     schema = decode.get("schema")
-    if not isinstance(schema, str) or not schema.strip():
+    if schema is not None and (not isinstance(schema, str) or not schema.strip()):
         return True
     if schema != INFER and decode.get("maps"):
         tell((*path, "maps"), f'is for schema = "{INFER}": a schema says itself which fields are maps')
     if decode.get("evolve") == "widen" and (schema != INFER or sink.get("type") in (*TABLE_TYPES, *DATABASE_TYPES)):
         why = "a table keeps the types of its columns" if schema == INFER else "a schema says the types itself"
         tell((*path, "evolve"), f'"widen" is for schema = "{INFER}" into files: {why}')
-    return schema != INFER or _can_infer(path, decode, sink, start, tell)
+    return schema not in (INFER, None) or _can_infer(path, decode, sink, start, tell)
 
 
 def _by_topic(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], tell: Tell) -> bool:
@@ -354,31 +369,34 @@ def check_schema(decode: DecodeConfig, kind: str, by: Partitioning, system: str,
         mode="json", by_alias=True, include={"format", "definition", "message", "transform", "keys"}
     )
     given = {name: value for name, value in keys.items() if value is not None}
-    check_decode(
-        ("decode",), given | {"columns": list(decode.columns)}, {"type": kind, "partition_by": by}, system, tell
-    )
+    sink = {"type": kind, "partition_by": by}
+    _check_columns(("decode",), given | {"columns": list(decode.columns)}, sink, system, tell)
 
 
 def _uninferable(decode: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the keys that need columns before the first record is there, each with the reason."""
     wrong = []
-    if decode.get("format") != "json":
+    without = f'schema = "{INFER}"' if "schema" in decode else "a registry without a schema file"
+    if "schema" in decode and decode.get("format") != "json":
         wrong.append(("schema", f'"{INFER}" is for format = "json": values of other formats need their schema'))
-    if decode.get("registry") is not None:
-        wrong.append(("registry", f'has the schemas of the values, and schema = "{INFER}" takes the columns from them'))
+    if "schema" in decode and decode.get("registry") is not None:
+        wrong.append(("registry", f'has the schemas of the values, so leave out schema = "{INFER}"'))
     if decode.get("transform") is not None:
-        wrong.append(
-            ("transform", f'needs columns that are known: schema = "{INFER}" has none before the first record')
-        )
+        wrong.append(("transform", f"needs columns that are known: {without} has none before the first record"))
     columns = decode.get("columns", ["*"])
     if isinstance(columns, list | tuple) and "*" not in columns:
-        wrong.append(("columns", f'has "*" beside schema = "{INFER}": it stands for the fields, which are inferred'))
+        wrong.append(("columns", f'has "*" beside {without}: it stands for the fields, which come with the records'))
     return wrong
 
 
 def refuse_uninferable(decode: DecodeConfig) -> None:
     """Raise ConfigError if the columns are to be inferred, and other keys need them before."""
-    if decode.inferred and (wrong := _uninferable(vars(decode))):
+    if not decode.inferred:
+        return
+    wrong = _uninferable(vars(decode) | ({} if decode.registered else {"schema": INFER}))
+    if decode.registered and decode.registry is None:
+        wrong.append(("schema", NEEDED))
+    if wrong:
         raise ConfigError([Problem("", f"decode.{key}", message) for key, message in wrong])
 
 

@@ -1,4 +1,4 @@
-"""Client of a schema registry with the Confluent API: the schema of an id, asked for once and kept for good.
+"""Client of a schema registry with the Confluent API: the newest id of a subject, and the schema of an id.
 
 A schema never changes under its id, so the cache has no end; it is shared by all pipelines of the process that name the
 same registry with the same credentials. Requests block: they are made on the thread of a sink, and have deadlines.
@@ -20,7 +20,7 @@ from weakref import WeakSet
 from fastwire.errors import FastwireError
 
 from ..config.decode import RegistryConfig
-from ..runtime.outside import Answers
+from ..runtime.outside import Answers, waits_for
 from .auth import AuthError, BasicCredentials, UnavailableError, credentials
 from .httpget import get
 from .tls import ClientTls
@@ -48,7 +48,7 @@ class RegistryAwayError(FastwireError):
 
 
 class UnknownSchemaError(FastwireError):
-    """The registry has no schema of this id."""
+    """The registry has no schema of this id, or none of this subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,9 @@ class TopicSchemas(Protocol):
         Raises UnknownSchemaError, or RegistryAwayError, after which a retry may help.
         """
 
+    def newest(self, topic: str) -> bytes:
+        """Return the newest version of a topic. Raises as :meth:`schema`."""
+
 
 class SchemaRegistry:
     """The schemas of one registry by id, for any thread."""
@@ -90,13 +93,22 @@ class SchemaRegistry:
         self._host, self._port, self._root = url.hostname or "", url.port, url.path.rstrip("/")
         self._tls = ClientTls(config.tls) if url.scheme == "https" else None
         self._credentials = credentials(config.auth)
-        self._answers = Answers[int, RegistrySchema](f"the schema registry at {config.url}", _QUESTION_S)
+        self._service = f"the schema registry at {config.url}"
+        self._answers = Answers[int, RegistrySchema](self._service, _QUESTION_S)
         self.requests = 0
         """Requests so far."""
 
     def schema(self, id: int) -> RegistrySchema:
         """Return the schema ``id``. Raises UnknownSchemaError, or RegistryAwayError, after which a retry may help."""
         return self._answers.get(id, lambda: self._fetch(id))
+
+    def newest(self, subject: str) -> int:
+        """Return the id of the newest version of a subject, which is asked for each time. Raises as :meth:`schema`."""
+        with waits_for(self._service, _QUESTION_S):
+            answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", monotonic() + SCHEMA_S)
+        if not isinstance(answer.get("id"), int):
+            raise RegistryAwayError(f"{self.config.url} answers without the id of the newest version of {subject}")
+        return int(answer["id"])
 
     def _fetch(self, id: int) -> RegistrySchema:
         until = monotonic() + SCHEMA_S

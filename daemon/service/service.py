@@ -538,7 +538,7 @@ def _sink_of(config: PipelineConfig, memory: int, *, many: bool = False) -> Sink
     """Make the sink of a pipeline, or of one topic of many. Raises ConfigError."""
     first: FirstColumns | None = None
     if config.decode is not None and config.decode.inferred:
-        from ..pipeline.firstrecords import FirstRecords  # loads pyarrow
+        from ..pipeline.firstcolumns import first_columns  # loads pyarrow
 
-        first = FirstRecords(config)
+        first = first_columns(config)
     return build_sink(config, memory=memory, topics=topic_schemas(config), many=many, first=first)

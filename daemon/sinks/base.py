@@ -53,7 +53,7 @@ class Sink(Protocol):
 
 
 class FirstColumns(Protocol):
-    """The columns with which a dataset begins, where they are inferred from values."""
+    """The columns with which a dataset begins, where they are those of values or of their schemas."""
 
     def __call__(self, decoder: "ValueDecoder", stop: threading.Event, /) -> None:
         """Add them to ``decoder``, each time the same. It blocks, and ends when ``stop`` is set.

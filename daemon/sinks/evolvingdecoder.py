@@ -124,14 +124,18 @@ class EvolvingDecoder:
 
     def learn(self, id: int, pause: Pause) -> None:
         """Make the schema ``id`` known to the decoder, with its columns. Calls ``pause`` while a registry is away."""
-        assert self._find is not None
         try:
-            if id not in self._written:
-                self._written[id] = self._find(id, pause)
-            self._admit(id, *self._written[id])
+            self.take_schema(id, pause)
         except (UnknownSchemaError, SchemaError) as exc:
             why = Reason.UNKNOWN_SCHEMA if isinstance(exc, UnknownSchemaError) else Reason.INCOMPATIBLE_SCHEMA
             self._refuse(id, why, str(exc))
+
+    def take_schema(self, id: int, pause: Pause) -> None:
+        """As :meth:`learn`. Raises UnknownSchemaError, SchemaError."""
+        assert self._find is not None
+        if id not in self._written:
+            self._written[id] = self._find(id, pause)
+        self._admit(id, *self._written[id])
 
     def wider(self, bad: Iterable[BadRecord]) -> dict[str, str]:
         """Return the types that columns must have, by path, to take the values for which these records are ``bad``.
@@ -174,7 +178,9 @@ class EvolvingDecoder:
 
     def take(self, types: Sequence[Column]) -> None:
         """Decode into the columns ``types`` of a dataset, and into no others."""
-        self._read_into(program_of(types))  # a value may lack each of them
+        if self.columns != tuple(types):
+            self._admitted.clear()  # their columns may not be among these
+            self._read_into(program_of(types))  # a value may lack each of them
 
     def adopt(self, types: Sequence[Column]) -> None:
         """Add the columns of the dataset, so that all records are read into the same ones.
@@ -234,10 +240,11 @@ class EvolvingDecoder:
             raise SchemaError("", why)
         known = {column.plain for column in self.columns}
         new = [each for each in self._columns(union) if each.plain not in known and self._lands(each.name)]
-        if new and self._evolve != "add":
+        grows = self._evolve == "add" or not known  # the first schema of a dataset without columns has them
+        if new and not grows:
             self._refuse(id, Reason.NEW_COLUMNS, ", ".join(map(str, new)))
             return
-        if self._evolve == "add":
+        if grows:
             self._check_names(union)
             resolve(written, union)  # its columns stay away if its records do
             if self.form == "json":

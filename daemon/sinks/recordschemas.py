@@ -64,6 +64,10 @@ class RecordSchemas(ABC):
         """Return a schema. Raises UnknownSchemaError, or RegistryAwayError."""
 
     @abstractmethod
+    def newest(self, topic: str) -> int:
+        """Return the number of a topic's newest schema. Raises UnknownSchemaError, or RegistryAwayError."""
+
+    @abstractmethod
     def name(self, id: int) -> str:
         """Return a schema as text for people."""
 
@@ -91,6 +95,10 @@ class RegisteredSchemas(RecordSchemas):
     def schema(self, id: int) -> RegistrySchema:
         """See the base."""
         return self._registry.schema(id)
+
+    def newest(self, topic: str) -> int:
+        """See the base: that of the subject for the values of a topic, as clients name it unless told otherwise."""
+        return self._registry.newest(f"{topic}-value")
 
     def name(self, id: int) -> str:
         """See the base."""
@@ -125,6 +133,10 @@ class BrokerSchemas(RecordSchemas):
                 self._unknown[id] = str(exc)
                 raise
         return self._known[id]
+
+    def newest(self, topic: str) -> int:
+        """See the base."""
+        return self._versions.number(topic, self._topics.newest(topic))
 
     def key(self, id: int, pause: Pause) -> RegistrySchema | None:
         """Return the schema of keys, as :meth:`found` that of values; None if the records' producer has named none."""
@@ -186,13 +198,17 @@ def schemas_of(decode: DecodeConfig, topics: TopicSchemas | None) -> RecordSchem
 
 
 def compiled(schema: RegistrySchema, form: Form, message: str) -> Written:
-    """Return the program of a schema of values; ``message`` is the type of those of Protobuf. Raises SchemaError."""
+    """Return the program of a schema of values; ``message`` is the type of those of Protobuf, "" for the schema's own.
+
+    Raises SchemaError.
+    """
     _check_kind(schema, form)
     if form == "json":
         return compile_json(schema.text), ()
     if form == "avro":
         return compile_avro(schema.text, schema.references, fieldless=True), ()
     if schema.message:
+        message = message or schema.message
         if schema.message != message:
             raise SchemaError("", f"its values are messages of {schema.message}, not of {message}")
         return compile_protobuf(message_of(b64decode(schema.text), message)), ()

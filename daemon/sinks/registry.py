@@ -58,7 +58,7 @@ def build_sink(
     """Make the sink of a pipeline that may use ``memory`` bytes; it is not opened yet.
 
     ``topics`` are the schemas of the brokers, if values are decoded by them. ``many``: see ``DatasetSink``.
-    ``first`` has the columns of a new dataset, where they are inferred from values.
+    ``first`` has the columns of a new dataset, where they are not configured.
 
     A plug-in is an entry point of the group ``fastwire.sinks``: a callable that returns a ``Sink``. It is called with
     the keys of its table in the configuration except fastwire's own (``type``, ``columns``, ``roll``, ``writers``);
@@ -275,9 +275,10 @@ def _made_decoder(
         for_table=for_table,
         names=names,
         keys=keys,
-        infers=decode.inferred,
+        infers=decode.inferred and not decode.registered,
         maps=decode.maps,
         widens=decode.widens,
+        registered=decode.registered,
     )
 
 

@@ -29,7 +29,7 @@ class SchemaVersions:
         topics = topics.dictionary_decode() if isinstance(topics, pa.DictionaryArray) else topics
         codes, key_of = row_codes([topics, batch.column("schemaVersion")])
         different = codes.unique()
-        numbers = pa.array([self._number(*key_of(code)) for code in different.to_pylist()], pa.int32())
+        numbers = pa.array([self.number(*key_of(code)) for code in different.to_pylist()], pa.int32())
         rows = numbers.take(pc.index_in(codes, value_set=different))
         return memoryview(rows.buffers()[1]).cast("B").cast("i")[rows.offset : rows.offset + len(rows)], set(
             numbers.to_pylist()
@@ -47,7 +47,8 @@ class SchemaVersions:
         text = str(int.from_bytes(version, "big")) if len(version) == _BUILT_IN else "0x" + version.hex()
         return f"{text} of {topic}"
 
-    def _number(self, topic: str, version: bytes | None) -> int:
+    def number(self, topic: str, version: bytes | None) -> int:
+        """Return the number of a topic and a version."""
         key = (topic, version or None)
         if key not in self._numbers:
             self._numbers[key] = len(self._keys)

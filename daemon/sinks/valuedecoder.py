@@ -19,6 +19,7 @@ from fastwire.reason import Reason
 from ..config.decode import DELETED, KEY
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.levelvalues import unnameable
+from ..net.schemaregistry import RegistryAwayError
 from ..runtime.errors import DatasetMismatchError
 from ..runtime.logs import get_logger
 from .evolvingdecoder import Evolve, EvolvingDecoder
@@ -45,7 +46,8 @@ class ValueDecoder(RecordRows):
     With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys, by the same schemas.
     If it ``infers``, the columns are those of the dataset and, for fields that it lacks, of the values; objects at the
     places ``maps`` become maps. If it ``widens``, a column of whole numbers becomes one of doubles for a fraction, one
-    of numbers or truth values becomes text for a value of another type, and a text takes values of any type.
+    of numbers or truth values becomes text for a value of another type, and a text takes values of any type. If
+    they are ``registered``, the columns are those of the dataset and of the schemas of the records.
     """
 
     prefix = "_"
@@ -70,6 +72,7 @@ class ValueDecoder(RecordRows):
         infers: bool = False,
         maps: Collection[str] = (),
         widens: bool = False,
+        registered: bool = False,
     ) -> None:
         super().__init__(columns, system, on_error=on_error)
         self._schemas = schemas
@@ -84,7 +87,8 @@ class ValueDecoder(RecordRows):
         self._infers = infers
         self._maps = maps
         self._widens = widens
-        self._own = self.columns if infers else ()
+        self._follows = infers or registered
+        self._own = self.columns if self._follows else ()
         self._refused: set[str] = set()  # fields that were logged
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
         self._values = EvolvingDecoder(
@@ -203,23 +207,35 @@ class ValueDecoder(RecordRows):
 
         Raises SchemaError if they conflict, or differ and must not.
         """
-        if not self._infers and self._evolve != "add":
+        if not self._follows and self._evolve != "add":
             mine, held = ({each.plain for each in which} for which in (named_as(self.types, types), types))
             if types and (differing := mine ^ held):
                 names = ", ".join(sorted({column.name for column in differing}))
                 raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
         of_keys = [] if self._keys is None else [column for column in types if column.name == KEY]
         of_values = [column for column in types if column not in of_keys]
-        own = {*self._own} if self._infers else {*self.columns} - {*self._values.schema.names}
+        own = {*self._own} if self._follows else {*self.columns} - {*self._values.schema.names}
         if other := next((each for each in of_values if each.name in own), None):
             raise SchemaError(other.name, f"the dataset has {other}, and not the column of the records")
-        if self._infers:
+        if self._follows:
             self._values.take(of_values)
             self.columns = self._own
         else:
             self._values.adopt(of_values)
         if self._keys is not None and of_keys:
             self._keys.adopt(of_keys)
+        self._take_columns()
+
+    def begin(self, topic: str) -> None:
+        """Add the columns of a topic's newest schema.
+
+        Raises UnknownSchemaError without one, RegistryAwayError, DatasetMismatchError if it cannot have columns.
+        """
+        assert self._schemas is not None, "there is a registry, or brokers have the schemas"
+        try:
+            self._values.take_schema(self._schemas.newest(topic), _raise_away)
+        except SchemaError as exc:
+            raise DatasetMismatchError(f"the newest schema of {topic} cannot have columns: {exc}") from None
         self._take_columns()
 
     def infer(self, values: Iterable[bytes], wider: Mapping[str, str] = MappingProxyType({})) -> Sequence[str]:
@@ -310,6 +326,10 @@ class ValueDecoder(RecordRows):
             reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
         stops = self._evolve == "strict" and bad.reason.startswith(Reason.NEW_COLUMNS)
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
+
+
+def _raise_away(why: str, seconds: float) -> None:
+    raise RegistryAwayError(why)
 
 
 def _named(bad: BadRecord, values: pa.Array, maps: Collection[str]) -> BadRecord:

@@ -96,7 +96,7 @@ ONLY_IN = {
         "pipeline.topicsink",
         "pipeline.fanout.dealing",
         "pipeline.topicletters",
-        "pipeline.firstrecords",
+        "pipeline.firstcolumns",
         "pipeline.topicrows",
         "pipeline.topicsequence",
         "systems.kafka.ledger",

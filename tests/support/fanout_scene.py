@@ -19,12 +19,13 @@ from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.pipeline.fanout.fanout import FanOut
 from fastwire_daemon.pipeline.fanout.places import Places
+from fastwire_daemon.pipeline.firstcolumns import first_columns
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.sinks.base import Sink
 from fastwire_daemon.sinks.registry import build_sink
-from fastwire_daemon.systems.registry import source_factory
+from fastwire_daemon.systems.registry import source_factory, topic_schemas
 
 __all__ = ["FanOutScene", "Topics", "serving", "until", "values_in"]
 
@@ -108,7 +109,12 @@ class FanOutScene:
         pool = Pool(memory)
         budget = Budget(pool)
         metrics = DaemonMetrics("0").pipeline("p")
-        places = Places(config, lambda own: self.wrap(build_sink(own, memory=memory, many=True), own))
+
+        def sink_of(own: PipelineConfig) -> Sink:
+            find = first_columns(own) if own.decode is not None and own.decode.inferred else None
+            return self.wrap(build_sink(own, memory=memory, topics=topic_schemas(own), many=True, first=find), own)
+
+        places = Places(config, sink_of)
         source = source_factory(config.source, pool, metrics, columns=places.needed_columns)
         fanout = FanOut("p", source, places, budget, metrics, policy, drain_timeout_s=10, **more)
         budget.start()

@@ -39,6 +39,12 @@ class SchemaRegistryServer:
         body = {"subject": subject, "version": version, "id": 1, "schema": json.dumps(schema), **more}
         self.answers[f"/subjects/{subject}/versions/{version}"] = (200, json.dumps(body).encode())
 
+    def newest(self, subject: str, id: int, schema: Any, **more: Any) -> None:
+        """Register a schema as the newest version of a subject."""
+        self.register(id, schema, **more)
+        body = {"subject": subject, "version": id, "id": id, "schema": json.dumps(schema), **more}
+        self.answers[f"/subjects/{subject}/versions/latest"] = (200, json.dumps(body).encode())
+
     def answer(self, path: str) -> tuple[int, bytes]:
         if self.away:
             return 503, b"maintenance"

@@ -14,7 +14,7 @@ from ...systems.ledger import LedgerFinding
 from ...systems.registry import system_named
 from .checks import CheckResult
 from .firstrecords import try_first_records
-from .topics import datasets_of_topics
+from .topics import datasets_of_topics, registered_columns
 
 __all__ = ["check_connections"]
 
@@ -113,6 +113,8 @@ async def _check(name: str, source: Reading, pipeline: PipelineConfig | None, *,
         for topic, count in topics:
             partitions = counted(count, "partition") if count else "not partitioned"
             results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
+        if pipeline is not None:
+            results += await asyncio.to_thread(registered_columns, name, pipeline)
     results += _starts(name, source, topics)
     if pipeline is not None and pipeline.makes_columns:
         results += await try_first_records(name, pipeline, [topic for topic, _ in topics])

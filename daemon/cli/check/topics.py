@@ -1,17 +1,21 @@
 """The datasets of a pipeline with one for each topic: totals, those with problems, and the first of the others."""
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+
+from fastwire.errors import FastwireError
 
 from ...config import ConfigError, PipelineConfig
 from ...config.topicplaces import config_of_topic, dataset_names
 from ...dataset.place import bucket_of
 from ...dataset.proof.report import counted
-from ...sinks.registry import dataset_options
+from ...sinks.registry import dataset_options, value_decoder
+from ...systems.registry import topic_schemas
 from .checks import CheckResult, dataset_checks
 
-__all__ = ["MOST_SHOWN", "datasets_of_topics"]
+__all__ = ["MOST_SHOWN", "datasets_of_topics", "registered_columns"]
 
 MOST_SHOWN = 20
 """Topics with problems, and others, that are told of those of a pipeline."""
@@ -55,16 +59,49 @@ def _look(name: str, pipeline: PipelineConfig, topic: str, rivals: Sequence[str]
         options = dataset_options(own)
         assert own.sink.path is not None, "it is that of a topic"
         found = dataset_checks(name, own.sink.path, own, bucket_of(own.sink))
+        columns = _columns_found(own)
     except ConfigError as exc:
         return CheckResult(name, "dataset", False, f"{said}: {'; '.join(map(str, exc.problems))}", True)
+    except FastwireError as exc:
+        return CheckResult(name, "dataset", False, f"{said}: {exc}")
     detail = "; ".join(each.detail for each in found) or "it is new"
     if not all(each.ok for each in found):
         for_good = any(each.configuration for each in found)
         return CheckResult(name, "dataset", False, f"{said}: {detail}", for_good)
     types = {column.name: f"{column}" for column in options.types}
-    columns = [types.get(column, column) for column in options.columns]
-    if own.decode is not None and own.decode.inferred and not types:
+    columns = columns or [types.get(column, column) for column in options.columns]
+    if own.decode is not None and own.decode.inferred and not (types or own.decode.registered):
         columns.insert(0, "the fields of its first records")
-    if len(columns) > MOST_COLUMNS:
-        columns[MOST_COLUMNS:] = [f"{len(columns) - MOST_COLUMNS:,} more"]
-    return CheckResult(name, "dataset", True, f"{said}: {detail}; columns {', '.join(columns)}")
+    return CheckResult(name, "dataset", True, f"{said}: {detail}; columns {_shortened(columns)}")
+
+
+def registered_columns(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
+    """Report the columns that a registry has for a pipeline with one dataset; nothing if it has a schema file."""
+    try:
+        columns = _columns_found(pipeline)
+    except FastwireError as exc:
+        return [CheckResult(name, "decode", False, str(exc))]
+    return [CheckResult(name, "decode", True, f"columns {_shortened(columns)}")] if columns else []
+
+
+def _columns_found(pipeline: PipelineConfig) -> list[str]:
+    """Return the columns that a registry has for the values of a pipeline, and those of the records, as text.
+
+    [] if it takes its columns from elsewhere. Raises ConfigError, and FastwireError if they are not known.
+    """
+    if pipeline.decode is None or not pipeline.decode.registered:
+        return []
+    from ...pipeline.firstcolumns import RegisteredColumns  # loads pyarrow
+    from ...sinks.valuedecoder import ValueDecoder
+
+    decoder = value_decoder(pipeline, topics=topic_schemas(pipeline))
+    assert isinstance(decoder, ValueDecoder), "a transform needs a schema file"
+    RegisteredColumns(pipeline)(decoder, threading.Event())
+    types = {column.name: f"{column}" for column in decoder.types}
+    return [types.get(column, column) for column in decoder.columns]
+
+
+def _shortened(columns: Sequence[str]) -> str:
+    """Return the first columns, and how many others there are."""
+    more = [f"{len(columns) - MOST_COLUMNS:,} more"] if len(columns) > MOST_COLUMNS else []
+    return ", ".join([*columns[:MOST_COLUMNS], *more])

@@ -13,7 +13,7 @@ from fastwire.pulsar.protocol.schema import Schema, split_key_value
 
 from ...config import Connection
 from ...net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
-from ...runtime.outside import Answers
+from ...runtime.outside import Answers, waits_for
 from .cluster import ClientCluster
 from .config import PulsarConnection
 from .schemas import Schemas
@@ -32,18 +32,22 @@ class TopicSchemas:
     def __init__(self, connection: PulsarConnection) -> None:
         self.connection = connection
         self._settings = ClientSettings(**client_fields(connection))
-        self._answers = Answers[tuple[str, bytes], RegistrySchema](
-            f"a schema of the brokers at {self._settings.url}", _QUESTION_S
-        )
+        self._service = f"a schema of the brokers at {self._settings.url}"
+        self._answers = Answers[tuple[str, bytes], RegistrySchema](self._service, _QUESTION_S)
         self.requests = 0
         """Requests so far."""
 
     def schema(self, topic: str, version: bytes) -> RegistrySchema:
         """Return a version of a topic's schema. Raises UnknownSchemaError, or RegistryAwayError."""
         key = str(parse_topic(topic).base), version
-        return self._answers.get(key, lambda: self._fetch(*key))
+        return self._answers.get(key, lambda: _registered(self._fetch(*key)))
 
-    def _fetch(self, topic: str, version: bytes) -> RegistrySchema:
+    def newest(self, topic: str) -> bytes:
+        """Return the newest version of a topic, which is asked for each time. Raises as :meth:`schema`."""
+        with waits_for(self._service, _QUESTION_S):
+            return self._fetch(str(parse_topic(topic).base), b"").version
+
+    def _fetch(self, topic: str, version: bytes) -> Schema:
         self.requests += 1
         try:
             found = asyncio.run(self._ask(topic, version))
@@ -52,8 +56,8 @@ class TopicSchemas:
         except FastwireError as exc:
             raise RegistryAwayError(str(exc)) from None
         if found is None:
-            raise UnknownSchemaError("the broker does not know it")
-        return _registered(found)
+            raise UnknownSchemaError("the broker does not know it" if version else f"{topic} has no schema")
+        return found
 
     async def _ask(self, topic: str, version: bytes) -> Schema | None:
         async with asyncio.timeout(TIMEOUT_S), ClientCluster(self._settings) as cluster:

@@ -1,7 +1,7 @@
 """Message types of Protobuf from descriptor sets, and from the files of a schema registry."""
 
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 
 from google.protobuf.descriptor import Descriptor, FileDescriptor
@@ -47,7 +47,8 @@ def registered_message(
 ) -> tuple[Descriptor, tuple[tuple[int, ...], ...]]:
     """Return a message type of a file in a registry, and the paths of message indexes that name it.
 
-    The file and its imports by name are file descriptors, serialized and in base64. Raises SchemaError.
+    Without a ``name`` it is the only one at the top of the file that no other one there contains. The file and its
+    imports by name are file descriptors, serialized and in base64. Raises SchemaError.
     """
     main = _file(text, "")
     files = [_file(each, label) for label, each in imports.items()]
@@ -55,8 +56,9 @@ def registered_message(
     while main.name in imports:
         main.name += ".main"
     pool = _pool([main, *files])
-    message = _named(pool, name)
-    return message, indexes_of(pool.FindFileByName(main.name), name)
+    file = pool.FindFileByName(main.name)
+    message = _named(pool, name) if name else _root(file)
+    return message, indexes_of(file, message.full_name)
 
 
 def registered_set(text: str, imports: Mapping[str, str]) -> tuple[bytes, tuple[str, ...]]:
@@ -69,6 +71,22 @@ def registered_set(text: str, imports: Mapping[str, str]) -> tuple[bytes, tuple[
     files = [*(_file(each, label) for label, each in imports.items()), main]
     prefix = f"{main.package}." if main.package else ""
     return FileDescriptorSet(file=files).SerializeToString(), tuple(prefix + each.name for each in main.message_type)
+
+
+def _root(file: FileDescriptor) -> Descriptor:
+    """Return the only message type of a file that no other one contains. Raises SchemaError."""
+    top = _top(file)
+    held = {each.full_name: {field.message_type for part in _within(each) for field in part.fields} for each in top}
+    roots = [each for each in top if not any(each in held[other.full_name] for other in top if other is not each)]
+    if len(roots) != 1:
+        raise SchemaError("", f"the message is not named, and there are {_listed(roots or top)}")
+    return roots[0]
+
+
+def _within(message: Descriptor) -> Iterator[Descriptor]:
+    yield message
+    for each in message.nested_types:
+        yield from _within(each)
 
 
 def _file(text: str, name: str) -> FileDescriptorProto:

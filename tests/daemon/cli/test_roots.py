@@ -14,6 +14,7 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.server import running
 from tests.daemon.cli.program import Run
 from tests.support.fanout_scene import FanOutScene, serving
+from tests.support.schema_registry import serving as registry_serving
 
 TOPICS = ("audit", "shop.orders", "shop.payments")
 
@@ -187,6 +188,28 @@ async def test_check_names_the_dataset_of_each_topic(tmp_path: Path, run: Run) -
     )
     assert not (root / "new").exists()
     assert "  topic " not in text
+
+
+async def test_check_names_the_columns_that_a_registry_has_for_each_topic(tmp_path: Path, run: Run) -> None:
+    config = tmp_path / "c.toml"
+    with serving("kafka", tmp_path / "lake") as scene, registry_serving() as registry:
+        scene.create("orders", "other", "late", partitions=1)
+        registry.newest("orders-value", 1, {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+        registry.register(2, {"type": "record", "name": "o", "fields": [{"name": "name", "type": "string"}]})
+        scene.broker.produce("other", [b"\0\0\0\0\2\6Ada"])
+        decode = f'[pipelines.p.decode]\nformat = "avro"\nregistry = {{ url = "{registry.url}" }}\n'
+        config.write_text(f'{decode}columns = ["*", "_offset"]\n')
+        code, text, _ = await checked(run, scene, config)
+        config.write_text(decode + scene.text("orders", group="g").replace('subscription = "landing"\n', ""))
+        config.write_text(config.read_text().replace("/{topic}", "/one"))
+        _, one, _ = await asyncio.to_thread(run, "check", "--connect", str(config))
+    told = [line.removeprefix("  dataset  ") for line in text.splitlines() if line.startswith("  dataset  ")]
+    assert code == 1
+    assert told[0].startswith(f"FAILED: late lands in {scene.root}/late: no columns are known yet: ")
+    assert "late-value" in told[0]
+    assert told[1] == f"orders lands in {scene.root}/orders: it is new; columns _offset, id int64"
+    assert told[2] == f"other lands in {scene.root}/other: it is new; columns _offset, name string"
+    assert "  decode   columns id int64\n" in one
 
 
 async def test_check_tells_of_many_topics_the_first_and_the_sick(tmp_path: Path, run: Run) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.config import parse_config
+from fastwire_daemon.config import ConfigError, parse_config
+from fastwire_daemon.config.decode import parse_decode
+from fastwire_daemon.sinks.registry import decoder_of
 from tests.support.config_file import MINIMAL, problems
 
 SCHEMA = {
@@ -92,6 +94,24 @@ def test_json_has_no_registry(schema: Path) -> None:
     text = decode(schema, 'registry = { url = "https://registry.example.com" }').replace('"avro"', '"json"')
     (only,) = problems(text)
     assert 'decode.registry: with a URL is for format = "avro"' in only
+
+
+def test_a_registry_needs_no_schema_file(schema: Path) -> None:
+    text = decode(schema, 'registry = { url = "https://r.example" }').replace(f'schema = "{schema}"\n', "")
+    found = parse_config(text, {}).pipelines["orders"].decode
+    assert found is not None
+    assert (found.registered, found.inferred, found.definition) == (True, True, None)
+    for more, expected in (
+        ('columns = ["id"]', 'decode.columns: has "*" beside a registry without a schema file'),
+        ('transform = "SELECT id FROM batch"', "decode.transform: needs columns that are known: a registry without"),
+        ('columns = ["*", "_x"]', 'decode.columns: "_x" is not known before there are records'),
+    ):
+        (only,) = problems(text.replace("registry =", f"{more}\nregistry ="))
+        assert expected in only
+    _, last = problems(text.replace("registry =", 'schema = "infer"\nregistry ='))
+    assert 'decode.registry: has the schemas of the values, so leave out schema = "infer"' in last
+    with pytest.raises(ConfigError, match=r"decode\.schema: is required"):
+        decoder_of(parse_decode({"format": "avro"}), "kafka")
 
 
 def test_decoding_is_for_sinks_of_files(schema: Path) -> None:

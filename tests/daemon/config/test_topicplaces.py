@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.config import ConfigError, PipelineConfig, parse_config
-from fastwire_daemon.config.topicplaces import config_of_topic, dataset_name, name_key, place_pattern
+from fastwire_daemon.config.topicplaces import (
+    config_of_every_topic,
+    config_of_topic,
+    dataset_name,
+    name_key,
+    place_pattern,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +47,33 @@ def test_names_that_would_meet_have_one_key() -> None:
 def configured(sink: str, source: str = 'url = "kafka://a:9092"\ntopics_pattern = ".*"\n') -> PipelineConfig:
     text = f'[pipelines.p.source]\n{source}start = "earliest"\ngroup = "g"\n[pipelines.p.sink]\n{sink}'
     return parse_config(text).pipelines["p"]
+
+
+def test_a_table_a_topic_by_the_schemas_of_a_registry(tmp_path: Path) -> None:
+    """The whole configuration for a company's topics, with keys by a file for each of them beside it."""
+    (tmp_path / "shop.a.avsc").write_text('"long"')
+    keys = f'keys = {{ format = "avro", schema = "{tmp_path}/{{topic}}.avsc" }}\ncolumns = ["*", "_key"]\n'
+    for more in ("", keys):
+        decode = f'format = "avro"\nregistry = {{ url = "http://registry:8081" }}\n{more}[pipelines.p.sink]\n'
+        text = f"""
+            [pipelines.p.source]
+            url = "kafka://broker:9092"
+            topics_pattern = "shop\\\\..*"
+            group = "lake"
+            start = "earliest"
+            [pipelines.p.decode]
+            {decode}
+            type = "iceberg"
+            path = "s3://lake/{{topic}}"
+            table = "raw.{{topic}}"
+            catalog = {{ type = "rest", uri = "http://catalog" }}
+        """
+        config = parse_config(text).pipelines["p"]
+        one = config_of_topic(config, "shop.a")
+        assert one.decode is not None
+        assert (str(one.sink.path), one.sink.table, one.decode.registered) == ("s3://lake/shop.a", "raw.shop_a", True)
+        assert config_of_every_topic(config).decode is not None
+        assert (one.decode.keys is None) == (not more)
 
 
 def test_the_configuration_of_one_topic() -> None:

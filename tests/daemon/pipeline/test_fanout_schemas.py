@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire_daemon.config import PipelineConfig, parse_config
+from fastwire_daemon.pipeline import sinkfailures
 from fastwire_daemon.pipeline.fanout import landing
 from tests.support.avro import encode
 from tests.support.fanout_scene import FanOutScene, serving, until
-from tests.support.schema_registry import framed
+from tests.support.schema_registry import SchemaRegistryServer, framed
 from tests.support.schema_registry import serving as registry_serving
 
 FIELDS = {"shop.orders": {"id": "long", "country": "string"}, "shop.users": {"id": "long", "name": "string"}}
@@ -30,6 +31,12 @@ def scene(tmp_path: Path) -> Iterator[FanOutScene]:
         yield scene
 
 
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistryServer]:
+    with registry_serving() as registry:
+        yield registry
+
+
 def fields_of(topic: str) -> list[dict[str, str]]:
     return [{"name": name, "type": of} for name, of in FIELDS[topic].items()]
 
@@ -44,6 +51,20 @@ def config(
 ) -> PipelineConfig:
     decode = f'[pipelines.p.decode]\nformat = "{form}"\nschema = "{scene.root.parent}/schemas/{schema}.avsc"\n{more}\n'
     return parse_config(decode + scene.text(*topics, sink=sink)).pipelines["p"]
+
+
+def registered(scene: FanOutScene, registry: SchemaRegistryServer) -> None:
+    """Make a topic of Avro values for each of the others, whose schema is registered under its name."""
+    for number, (topic, value) in enumerate(VALUES.items()):
+        schema = {"type": "record", "name": "r", "fields": fields_of(topic)}
+        registry.newest(f"avro.{topic}-value", number, schema)
+        scene.create(f"avro.{topic}")
+        scene.broker.produce(f"avro.{topic}", [framed(number, encode(schema, value))] * 3)
+
+
+def registry_config(scene: FanOutScene, registry: SchemaRegistryServer, more: str = "") -> str:
+    decode = f'[pipelines.p.decode]\nformat = "avro"\nregistry = {{ url = "{registry.url}" }}\n{more}\n'
+    return decode + scene.text(topics_pattern="avro.*")
 
 
 def rows(scene: FanOutScene, topic: str) -> list[pa.Table]:
@@ -76,6 +97,59 @@ async def test_the_schemas_of_a_registry_give_each_topic_its_own_columns(scene: 
     for topic, value in VALUES.items():
         landed = pa.concat_tables(rows(scene, f"avro.{topic}"))
         assert landed.to_pylist() == [value] * 3
+
+
+async def test_a_registry_alone_has_the_columns_of_each_topic(
+    scene: FanOutScene, registry: SchemaRegistryServer
+) -> None:
+    """Of a new dataset they are those of the newest schema; newer ones add theirs, and the registry is not needed."""
+    registered(scene, registry)
+    wanted = parse_config(registry_config(scene, registry)).pipelines["p"]
+    await scene.land(wanted)
+    for topic, value in VALUES.items():
+        (table,) = rows(scene, f"avro.{topic}")
+        assert table.to_pylist() == [value] * 3
+        assert [str(field.type) for field in table.schema] == ["int64", "string"]
+    wider = {"type": "record", "name": "r", "fields": [*fields_of("shop.users"), {"name": "age", "type": "int"}]}
+    registry.newest("avro.shop.users-value", 7, wider)
+    value = {"id": 9, "name": "Bob", "age": 7}
+    scene.broker.produce("avro.shop.users", [framed(7, encode(wider, value))])
+    del registry.answers["/subjects/avro.shop.orders-value/versions/latest"]
+    await scene.land(wanted)
+    landed = pa.concat_tables(rows(scene, "avro.shop.users"), promote_options="default").to_pylist()
+    assert sorted(landed, key=str) == [*[{"id": 2, "name": "Ada", "age": None}] * 3, value]
+
+
+async def test_a_schema_under_another_name_is_that_of_the_first_record(
+    scene: FanOutScene, registry: SchemaRegistryServer
+) -> None:
+    registered(scene, registry)
+    registry.answers = {path: answer for path, answer in registry.answers.items() if "subjects" not in path}
+    await scene.land(parse_config(registry_config(scene, registry, 'evolve = "strict"')).pipelines["p"])
+    for topic, value in VALUES.items():
+        assert pa.concat_tables(rows(scene, f"avro.{topic}")).to_pylist() == [value] * 3
+
+
+async def test_a_topic_without_a_registered_schema_waits_for_it_alone(
+    scene: FanOutScene, registry: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinkfailures, "FIRST_S", 0.01)
+    monkeypatch.setattr(sinkfailures, "MOST_S", 0.05)
+    registered(scene, registry)
+    scene.create("avro.late")
+    async with scene.running(parse_config(registry_config(scene, registry)).pipelines["p"]) as fanout:
+        await until(lambda: rows(scene, "avro.shop.users") and rows(scene, "avro.shop.orders"), fanout.status)
+        await until(lambda: "no columns are known yet" in str(fanout.impairments), fanout.status)
+        told = fanout.status()["datasets"]["avro.late"]
+        assert (told["state"], "avro.late-value" in str(told["degraded"])) == ("degraded", True), told
+        assert not (scene.root / "avro.late").exists()
+        schema = {"type": "record", "name": "r", "fields": fields_of("shop.users")}
+        registry.newest("avro.late-value", 8, schema)
+        scene.broker.produce("avro.late", [framed(8, encode(schema, VALUES["shop.users"]))])
+        await until(lambda: rows(scene, "avro.late"), fanout.status)
+        await until(lambda: fanout.impairments == [], fanout.status)
+    (table,) = rows(scene, "avro.late")
+    assert table.to_pylist() == [VALUES["shop.users"]]
 
 
 async def test_a_transform_over_the_columns_of_a_topic(scene: FanOutScene) -> None:

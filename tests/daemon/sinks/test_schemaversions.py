@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from fastwire.decode.avro.schema import compile_avro, compile_avro_field
+from fastwire.decode.json.growth import NO_COLUMNS
 from fastwire.decode.json.schema import compile_json
 from fastwire.decode.program import Step
 from fastwire.decode.protobuf.descriptors import message_of
@@ -19,7 +20,7 @@ from fastwire.position import Log
 from fastwire_daemon.config.decode import chosen_columns
 from fastwire_daemon.dataset.columnnames import NameRule
 from fastwire_daemon.net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
-from fastwire_daemon.runtime.errors import LogRefusedError
+from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
 from fastwire_daemon.sinks.recordrows import DecodedRows
 from fastwire_daemon.sinks.recordschemas import BrokerSchemas
@@ -57,6 +58,9 @@ class Schemas:
             raise UnknownSchemaError("the broker does not know it")
         return self.known[topic, version]
 
+    def newest(self, topic: str) -> bytes:
+        return max(version for name, version in self.known if name == topic)
+
 
 Row = tuple[str, bytes | None, bytes | None]
 
@@ -78,9 +82,9 @@ def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
 class Decoding:
     """A decoder with the schemas of a broker, and what it has decoded."""
 
-    def __init__(self, form: Any, **more: Any) -> None:
-        self.schemas, self.pauses = Schemas(form), list[str]()
-        program = compile_avro(json.dumps(COLUMNS))
+    def __init__(self, form: Any, program: Any = None, schemas: Schemas | None = None, **more: Any) -> None:
+        self.schemas, self.pauses = schemas or Schemas(form), list[str]()
+        program = program or compile_avro(json.dumps(COLUMNS))
         columns = chosen_columns(("*",), program, "pulsar")
         self.decoder = ValueDecoder(
             program, columns, "pulsar", form=form, open_ended=True, schemas=BrokerSchemas(self.schemas), **more
@@ -105,6 +109,28 @@ class Decoding:
 @pytest.fixture(params=["avro", "json"])
 def decoding(request: pytest.FixtureRequest) -> Decoding:
     return Decoding(request.param)
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+@pytest.mark.parametrize("evolve", ["add", "strict"])
+def test_columns_of_no_file_are_those_of_the_newest_version_and_of_the_dataset(form: str, evolve: Any) -> None:
+    decoding = Decoding(form, program=NO_COLUMNS, evolve=evolve, registered=True)
+    decoding.decoder.begin("t")
+    assert [str(column) for column in decoding.decoder.types] == ["id int64", "note string"]
+    found, letters = decoding.rows([("t", FIRST, decoding.value(COLUMNS, {"id": 1}))])
+    assert (found, letters) == ([{"id": 1, "note": None}], [])
+    decoding.decoder.adopt(decoding.decoder.types[:1])  # the dataset of a writer that was first
+    wide = ("t", SECOND, decoding.value(WIDER, {"id": 2, "note": "x"}))
+    if evolve == "add":
+        assert decoding.rows([wide]) == ([{"id": 2, "note": "x"}], [])
+    else:
+        with pytest.raises(LogRefusedError, match="NewColumns"):
+            decoding.rows([wide])
+    decoding.schemas.away = 1
+    with pytest.raises(RegistryAwayError):
+        Decoding(form, program=NO_COLUMNS, schemas=decoding.schemas, registered=True).decoder.begin("t")
+    with pytest.raises(DatasetMismatchError, match="newest schema of u cannot have columns: it is a schema of STRING"):
+        decoding.decoder.begin("u")
 
 
 def test_versions_of_topics_have_numbers() -> None:

@@ -175,6 +175,14 @@ def test_paths_of_messages() -> None:
         registered_message(in_base64(made), {}, "t.C")
 
 
+def test_a_message_that_is_not_named_is_the_one_that_no_other_contains() -> None:
+    inner, one = [field("x", 1, "int32")], [field("of", 1, "t.Inner"), field("again", 2, "t.Order")]
+    message, paths = registered_message(in_base64(file(Inner=inner, Order=one)), {}, "")
+    assert (message.full_name, paths) == ("t.Order", ((1,),))
+    with pytest.raises(SchemaError, match=r"the message is not named, and there are t\.Order, t\.Other"):
+        registered_message(in_base64(file(Order=one, Other=inner, Inner=inner)), {}, "")
+
+
 def test_files_of_a_registry_have_the_names_of_their_imports() -> None:
     used = file(package="", A=[field("x", 1, "int32")])
     main = FileProto(name="default", dependency=["shop/a.proto", "google/protobuf/any.proto"])

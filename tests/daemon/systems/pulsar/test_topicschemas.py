@@ -52,6 +52,15 @@ def test_each_schema_is_asked_for_once_by_all(broker: PulsarDevBroker) -> None:
     assert schemas.requests == 2
 
 
+def test_the_newest_version_of_a_topic(broker: PulsarDevBroker) -> None:
+    schemas = made(broker.url)
+    with pytest.raises(UnknownSchemaError, match="public/default/t has no schema"):
+        schemas.newest(TOPIC)
+    for text, version in ((b'"first"', FIRST), (b'"second"', SECOND)):
+        register(broker, pb.Schema.Avro, text)
+        assert schemas.newest(f"{TOPIC}-partition-1") == version
+
+
 def test_a_version_that_the_broker_does_not_know(broker: PulsarDevBroker) -> None:
     schemas = made(broker.url)
     with pytest.raises(UnknownSchemaError, match="the broker does not know it"):

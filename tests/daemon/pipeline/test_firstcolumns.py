@@ -9,7 +9,7 @@ import pytest
 
 from fastwire_daemon.config import Start
 from fastwire_daemon.config.decode import parse_decode
-from fastwire_daemon.pipeline.firstrecords import FirstRecords
+from fastwire_daemon.pipeline.firstcolumns import InferredColumns, _FirstRecords
 from fastwire_daemon.runtime.errors import SinkFailedError
 from fastwire_daemon.sinks.registry import decoder_of
 
@@ -18,19 +18,18 @@ def test_a_stop_ends_it_also_while_brokers_do_not_answer(monkeypatch: pytest.Mon
     source = SimpleNamespace(topics=["orders"], start=Start("earliest"), chosen=None)
     stop, ended = threading.Event(), threading.Event()
 
-    async def silent(self: FirstRecords, start: Start) -> list[bytes]:
+    async def silent(self: _FirstRecords, start: Start, enough: Any) -> None:
         try:
             stop.set()
             await asyncio.Event().wait()
-            return []
         finally:
             ended.set()
 
-    monkeypatch.setattr(FirstRecords, "_values", silent)
+    monkeypatch.setattr(_FirstRecords, "_read", silent)
     config: Any = SimpleNamespace(source=source)
     decoder: Any = SimpleNamespace(columns=())
     with pytest.raises(SinkFailedError, match="was stopped"):
-        FirstRecords(config)(decoder, stop)
+        InferredColumns(config)(decoder, stop)
     assert ended.is_set()
 
 
@@ -38,12 +37,12 @@ def test_the_columns_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later records would make other ones of a dataset that could not be created at first."""
     found = [[b'{"id": 1}'], [b'{"id": "x", "more": 1}']]
 
-    async def given(self: FirstRecords, start: Start) -> list[bytes]:
+    def given(self: InferredColumns, start: Start, stop: threading.Event) -> list[bytes]:
         return found.pop(0)
 
-    monkeypatch.setattr(FirstRecords, "_values", given)
+    monkeypatch.setattr(InferredColumns, "_values", given)
     config: Any = SimpleNamespace(source=SimpleNamespace(topics=["orders"], start=Start("earliest")))
-    first = FirstRecords(config)
+    first = InferredColumns(config)
     for _ in range(2):
         made = decoder_of(parse_decode({"format": "json", "schema": "infer"}), "kafka")
         first(made, threading.Event())

@@ -1,0 +1,196 @@
+"""The columns of a new dataset where they are not configured: those of the first records, or of their schemas."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fastwire.columns.chunk import Chunk
+from fastwire.decode.evolution import Column
+from fastwire.errors import FastwireError
+
+from ..config import PipelineConfig, Start
+from ..net.schemaregistry import RegistryAwayError, UnknownSchemaError
+from ..runtime.errors import LogRefusedError, SinkFailedError
+from ..runtime.logs import get_logger
+from ..sinks.base import FirstColumns
+from ..sinks.recordrows import Runs
+from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES, ValueDecoder
+from ..systems.registry import reading
+
+__all__ = ["InferredColumns", "RegisteredColumns", "first_columns"]
+
+LIMIT_S = 20.0  # for the reading of the first records
+LOOK_S = 0.2  # between two looks whether to stop
+EARLIEST = Start("earliest")
+_log = get_logger("sink")
+
+
+def first_columns(config: PipelineConfig) -> FirstColumns:
+    """Return the first columns of a pipeline whose configuration has none."""
+    assert config.decode is not None
+    return RegisteredColumns(config) if config.decode.registered else InferredColumns(config)
+
+
+class _FirstRecords:
+    """The first records of a pipeline's topics; no cursor moves."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._source = config.source
+        self.topics = ", ".join(self._source.topics) or str(self._source.topics_pattern)
+        """The topics as text."""
+
+    def read(self, start: Start, stop: threading.Event, enough: Callable[[Chunk], bool]) -> None:
+        """Give the records from ``start`` on that there are now to ``enough``, until it returns True.
+
+        It blocks. Raises SinkFailedError, also soon after ``stop`` is set.
+        """
+        asyncio.run(self._until(stop, self._read(start, enough)))
+
+    async def _until(self, stop: threading.Event, reading: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(reading)
+        while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
+            if stop.is_set():
+                task.cancel()
+                await asyncio.wait([task])
+                raise SinkFailedError("the sink was stopped while it read the first records")
+        task.result()
+
+    async def _read(self, start: Start, enough: Callable[[Chunk], bool]) -> None:
+        some = False
+        try:
+            async with asyncio.timeout(LIMIT_S), reading(self._source, self._source.chosen, start) as reader:
+                async for chunk in reader.up_to_now():
+                    some = some or bool(chunk.rows)
+                    if enough(chunk):
+                        break
+        except TimeoutError:
+            if not some:
+                raise SinkFailedError(f"the brokers have given no first record within {LIMIT_S:.0f} s") from None
+        except SinkFailedError:
+            raise
+        except FastwireError as exc:
+            raise SinkFailedError(f"the first records cannot be read: {exc}") from exc
+
+
+class InferredColumns:
+    """The ``sinks.base.FirstColumns`` that are inferred from the first records."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._records = _FirstRecords(config)
+        self._start = config.source.start
+        self._columns: Sequence[Column] = ()
+
+    def __call__(self, decoder: ValueDecoder, stop: threading.Event) -> None:
+        """See the protocol."""
+        if self._columns:
+            decoder.adopt(self._columns)
+            return
+        own = decoder.columns
+        values: list[bytes] = []
+        refused: Sequence[str] = ()
+        for start in self._starts():
+            values = self._values(start, stop)
+            refused = decoder.infer(values)
+            for field in refused:
+                _log.warning("a field cannot have a column, its values will be dead letters", field=field)
+            if decoder.types:
+                self._columns = decoder.types
+                _log.info(
+                    "the columns are inferred from the first records", topics=self._records.topics, records=len(values)
+                )
+                return
+        if self._start.kind == "latest" and own:
+            return  # a wait would end with a record that is before the first position; the first roll has columns
+        why = f"; {refused[0]}" if refused else ""
+        raise SinkFailedError(
+            f"no columns can be inferred yet: none of {len(values)} records of {self._records.topics} is an object of "
+            f"JSON with a value{why}. The dataset begins with the first one"
+        )
+
+    def _starts(self) -> Sequence[Start]:
+        """Return where to look for records: at the start of the pipeline, and before it."""
+        return [self._start, EARLIEST] if self._start.kind == "time" else [EARLIEST]
+
+    def _values(self, start: Start, stop: threading.Event) -> list[bytes]:
+        """Return the values of the first records from ``start`` on that there are now."""
+        values: list[bytes] = []
+        left = MOST_SAMPLE_BYTES
+
+        def enough(chunk: Chunk) -> bool:
+            nonlocal left
+            column = pa.record_batch(chunk).column("value")
+            chunk.release()
+            for value in column.slice(0, MOST_SAMPLES - len(values)):
+                if value.is_valid and left > 0:
+                    values.append(value.as_py())
+                    left -= len(values[-1])
+            return len(values) >= MOST_SAMPLES or left <= 0
+
+        self._records.read(start, stop, enough)
+        return values
+
+
+class RegisteredColumns:
+    """The ``sinks.base.FirstColumns`` of the topics' newest schemas.
+
+    Where there is none under a topic's name, they are those of the schema of the first record.
+    """
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._records = _FirstRecords(config)
+        self._source = config.source
+        self._columns: Sequence[Column] = ()
+
+    def __call__(self, decoder: ValueDecoder, stop: threading.Event) -> None:
+        """See the protocol."""
+        if self._columns:
+            decoder.adopt(self._columns)
+            return
+        own = decoder.columns
+        missing = []
+        try:
+            for topic in self._source.topics:
+                try:
+                    decoder.begin(topic)
+                except UnknownSchemaError as exc:
+                    missing.append(str(exc))
+            if not decoder.types:
+                self._begin_with_records(decoder, stop)
+        except RegistryAwayError as exc:
+            raise SinkFailedError(f"the schema registry is away: {exc}") from None
+        if decoder.types:
+            self._columns = decoder.types
+            columns = [str(each) for each in decoder.types]
+            _log.info("the columns are those of registered schemas", topics=self._records.topics, columns=columns)
+            return
+        if self._source.start.kind == "latest" and own:
+            return  # see ``InferredColumns``
+        raise SinkFailedError(
+            f"no columns are known yet: {'; '.join([*missing, f'no record of {self._records.topics} has a schema'])}. "
+            "The dataset begins with the first schema"
+        )
+
+    def _begin_with_records(self, decoder: ValueDecoder, stop: threading.Event) -> None:
+        """Add the columns of the schema of the first record that has one."""
+        found: list[tuple[pa.RecordBatch, Runs]] = []
+
+        def enough(chunk: Chunk) -> bool:
+            runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
+            found.append((pa.record_batch(chunk), runs))
+            chunk.release()
+            rows, nbytes = (sum(getattr(batch, size) for batch, _ in found) for size in ("num_rows", "nbytes"))
+            return bool(rows >= MOST_SAMPLES or nbytes >= MOST_SAMPLE_BYTES)
+
+        self._records.read(EARLIEST, stop, enough)
+        try:
+            # A decoder learns a schema at its first record, before it yields its rows.
+            next((None for each in found for _ in decoder.decode(*each, _give_up) if decoder.types), None)
+        except LogRefusedError as exc:
+            raise SinkFailedError(f"a first record cannot be decoded: {exc}") from None
+
+
+def _give_up(why: str, seconds: float) -> None:
+    raise SinkFailedError(why)
