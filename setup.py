@@ -36,6 +36,26 @@ def module_name(path: Path) -> str:
     return ".".join(("fastwire_daemon", *parts[1:]) if parts[0] == "daemon" else parts)
 
 
+EXTENSIONS = [
+    Extension(
+        module_name(path),
+        [str(path)],
+        include_dirs=["fastwire/wire"],
+        depends=HEADERS,
+        extra_compile_args=FLAGS[BUILD],
+        extra_link_args=SANITIZERS if BUILD == "asan" else [],
+    )
+    for path in PYX
+]
+# Commands that compile nothing: translating all modules would take them half a minute.
+if {"sdist", "egg_info", "dist_info"}.isdisjoint(sys.argv):
+    EXTENSIONS = cythonize(
+        EXTENSIONS,
+        build_dir=f"build/{BUILD}/cython",
+        compiler_directives={"language_level": "3", "embedsignature": True},
+    )
+
+
 setup(
     packages=[
         *find_packages(include=["fastwire", "fastwire.*"]),
@@ -52,21 +72,7 @@ setup(
         "fastwire_daemon.conf": ["*", "kubernetes/*"],
         "fastwire_daemon.service": ["*.html"],
     },
-    ext_modules=cythonize(
-        [
-            Extension(
-                module_name(path),
-                [str(path)],
-                include_dirs=["fastwire/wire"],
-                depends=HEADERS,
-                extra_compile_args=FLAGS[BUILD],
-                extra_link_args=SANITIZERS if BUILD == "asan" else [],
-            )
-            for path in PYX
-        ],
-        build_dir=f"build/{BUILD}/cython",
-        compiler_directives={"language_level": "3", "embedsignature": True},
-    ),
+    ext_modules=EXTENSIONS,
     options={
         "build": {"build_lib": f"{OBJECTS}/lib"},
         "build_ext": {
