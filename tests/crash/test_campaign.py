@@ -36,7 +36,7 @@ def conduct(kind: str, folder: Path, nursery: Nursery, cycles: int, record_prope
     )
 
 
-@pytest.mark.parametrize("kind", ["shared", "none", "consumer", "tank", "tubemq"])
+@pytest.mark.parametrize("kind", ["shared", "consumer", "tank", "tubemq"])
 def test_fifty_accidents(kind: str, tmp_path: Path, tampered_nursery: Nursery, record_property: Say) -> None:
     conduct(kind, tmp_path, tampered_nursery, 50, record_property)
 

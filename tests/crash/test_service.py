@@ -40,6 +40,10 @@ def scene(request: pytest.FixtureRequest, dev_scene: Callable[..., Scene]) -> Sc
     return made
 
 
+# What the process does whatever its source is.
+one_system = pytest.mark.parametrize("scene", ["failover"], indirect=True)
+
+
 def rows(path: Path) -> int:
     said = verify(path, "--json")
     assert said.returncode == 0, said.stdout
@@ -73,7 +77,7 @@ def test_a_second_signal_aborts_and_loses_nothing(scene: Scene) -> None:
     scene.judge()
 
 
-@pytest.mark.parametrize("how", ["signal", "change"])
+@pytest.mark.parametrize(("scene", "how"), [("failover", "signal"), ("static", "change")], indirect=["scene"])
 def test_a_new_configuration_is_taken_over(scene: Scene, tmp_path: Path, nursery: Nursery, how: str) -> None:
     """At SIGHUP, or because the file has changed."""
     job = replace(scene.job, daemon={"reload": how})
@@ -108,12 +112,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-@pytest.mark.parametrize("kind", ["failover", "static", "tubemq"])
+@one_system
 def test_a_reload_that_cannot_start_leaves_the_pipeline_alone(
-    dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery, kind: str, what: str
+    scene: Scene, tmp_path: Path, nursery: Nursery, what: str
 ) -> None:
-    scene = dev_scene(kind=kind)
-    scene.feed.add(5)
     sink, decode, why = REFUSED[what]
     (tmp_path / "broken.avsc").write_text("no schema")
     sink = {key: str(tmp_path / value) if key == "path" else value for key, value in sink.items()}
@@ -164,6 +166,7 @@ def test_a_reload_compares_pipelines_before_one_stops(
     scene.judge()
 
 
+@one_system
 def test_a_failed_pipeline_that_is_removed_is_forgotten(scene: Scene, tmp_path: Path, nursery: Nursery) -> None:
     """Its failure neither keeps the process from being ready, nor is it the exit code."""
     address = tmp_path / "http"
@@ -318,6 +321,7 @@ def test_sighup_during_a_reload_is_not_forgotten(reloading: tuple[Scene, Daemon,
     scene.judge()
 
 
+@one_system
 def test_a_signal_before_the_first_pipeline_starts_none(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +338,7 @@ def test_a_signal_before_the_first_pipeline_starts_none(
     assert not scene.path.exists()
 
 
+@one_system
 def test_one_pipeline_that_fails_does_not_take_the_other_with_it(
     scene: Scene, tmp_path: Path, nursery: Nursery
 ) -> None:

@@ -51,7 +51,7 @@ def stop_at(scene: Scene, steps: list[str], report: Path, meanwhile: Callable[[]
     return stopped
 
 
-@pytest.mark.parametrize("kind", ["failover", "none", "tank", "tubemq", *seldom("shared", "consumer")])
+@pytest.mark.parametrize("kind", ["failover", "tank", "tubemq", *seldom("none", "shared", "consumer")])
 def test_stopped_at_every_step_while_another_takes_over(
     dev_scene: Callable[..., Scene], kind: str, tmp_path: Path
 ) -> None:
