@@ -7,30 +7,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class ProtocolVersion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    v0: _ClassVar[ProtocolVersion]
-    v1: _ClassVar[ProtocolVersion]
-    v2: _ClassVar[ProtocolVersion]
-    v3: _ClassVar[ProtocolVersion]
-    v4: _ClassVar[ProtocolVersion]
-    v5: _ClassVar[ProtocolVersion]
-    v6: _ClassVar[ProtocolVersion]
-    v7: _ClassVar[ProtocolVersion]
-    v8: _ClassVar[ProtocolVersion]
-    v9: _ClassVar[ProtocolVersion]
-    v10: _ClassVar[ProtocolVersion]
-    v11: _ClassVar[ProtocolVersion]
-    v12: _ClassVar[ProtocolVersion]
-    v13: _ClassVar[ProtocolVersion]
-    v14: _ClassVar[ProtocolVersion]
-    v15: _ClassVar[ProtocolVersion]
-    v16: _ClassVar[ProtocolVersion]
-    v17: _ClassVar[ProtocolVersion]
-    v18: _ClassVar[ProtocolVersion]
-    v19: _ClassVar[ProtocolVersion]
-    v20: _ClassVar[ProtocolVersion]
-    v21: _ClassVar[ProtocolVersion]
-
 class ServerError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UnknownError: _ClassVar[ServerError]
     MetadataError: _ClassVar[ServerError]
@@ -75,28 +51,6 @@ class ProducerAccessMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     Exclusive: _ClassVar[ProducerAccessMode]
     WaitForExclusive: _ClassVar[ProducerAccessMode]
     ExclusiveWithFencing: _ClassVar[ProducerAccessMode]
-v0: ProtocolVersion
-v1: ProtocolVersion
-v2: ProtocolVersion
-v3: ProtocolVersion
-v4: ProtocolVersion
-v5: ProtocolVersion
-v6: ProtocolVersion
-v7: ProtocolVersion
-v8: ProtocolVersion
-v9: ProtocolVersion
-v10: ProtocolVersion
-v11: ProtocolVersion
-v12: ProtocolVersion
-v13: ProtocolVersion
-v14: ProtocolVersion
-v15: ProtocolVersion
-v16: ProtocolVersion
-v17: ProtocolVersion
-v18: ProtocolVersion
-v19: ProtocolVersion
-v20: ProtocolVersion
-v21: ProtocolVersion
 UnknownError: ServerError
 MetadataError: ServerError
 PersistenceError: ServerError
