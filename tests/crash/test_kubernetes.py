@@ -84,7 +84,9 @@ def test_a_rolling_update_lands_each_record_once(dev_scene: Callable[..., Scene]
     node = Node(tmp_path / "node")
     jobs = [scene.job] * 4
     if kind == "static":
-        jobs = [replace(scene.job, source={**scene.job.source, "group_instance_id": f"pod-{n}"}) for n in range(4)]
+        # A static member does not leave: its partitions wait for the end of its session.
+        source = {**scene.job.source, "session_timeout": "10s"}
+        jobs = [replace(scene.job, source=source | {"group_instance_id": f"pod-{n}"}) for n in range(4)]
     scene.feed.add(5)
     pods = [node.pod(job, f"old-{n}") for n, job in enumerate(jobs[:2])]
     try:
