@@ -1,6 +1,7 @@
 """SQL over topics: DuckDB runs a query whose tables are topics, of which only what it needs is read."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QueryError",
     "TopicTable",
+    "check_bytes",
     "check_row_wise",
     "copy",
     "first_rows",
@@ -36,6 +38,13 @@ __all__ = [
 
 _CONSTANT = frozenset(("CONSTANT", "FUNCTION", "CAST", "OPERATOR", "TYPE"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_READS_JSON = re.compile(
+    r"->>?|from_json.*|json(_extract.*|_transform.*|_valid|_type|_keys|_structure|_contains|_exists|_value|_array_length)?"
+)
+# Parts of DuckDB's messages that are about its own settings, or about a query in which it has wrapped that of the user.
+_OF_ENGINE = re.compile(
+    r"\s+(LINE \d+:|Possible solutions:|Candidate functions:|Did you mean \"(pragma|duckdb|sqlite)_)"
+)
 
 
 class QueryError(FastwireError):
@@ -98,6 +107,23 @@ def tables_of(connection: "duckdb.DuckDBPyConnection", sql: str, topics: Mapping
         for each in dict.fromkeys(reads)
         if each in names
     ]
+
+
+def check_bytes(connection: "duckdb.DuckDBPyConnection", sql: str, columns: Collection[str]) -> None:
+    """Raise ValueError if a function of JSON takes one of these ``columns`` of bytes: DuckDB makes nulls of all."""
+    names = {name.lower() for name in columns}
+    for node in _nodes(_parsed(connection, sql)):
+        read: dict[str, Any] = {}
+        if node.get("class") == "FUNCTION" and _READS_JSON.fullmatch(node["function_name"].lower()):
+            first: dict[str, Any] = next(iter(node.get("arguments") or node.get("children") or ()), {})
+            read = first.get("expression", first)
+        elif node.get("class") == "CAST" and "JSON" in _words(node.get("type_expr") or node.get("cast_type")):
+            read = node["child"]
+        if read.get("class") == "COLUMN_REF" and (name := read["column_names"][-1]).lower() in names:
+            raise ValueError(
+                f"{name} is a column of bytes, which functions of JSON do not read: decode({name}) makes text of it, "
+                "and --decode json columns of its fields"
+            )
 
 
 def check_row_wise(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
@@ -174,6 +200,11 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, list):
         for each in value:
             yield from _nodes(each)
+
+
+def _words(value: Any) -> frozenset[str]:
+    """Return the texts in a part of a query, in upper case."""
+    return frozenset(each.upper() for node in _nodes(value) for each in node.values() if isinstance(each, str))
 
 
 def _ctes(node: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -257,10 +288,12 @@ def _moment(connection: "duckdb.DuckDBPyConnection", expression: Any) -> datetim
 
 
 @contextmanager
-def reading(tables: Collection[tuple[TopicTable, "Records"]], known: Sequence[str] = ()) -> Iterator[None]:
+def reading(
+    tables: Collection[tuple[TopicTable, "Records"]], known: Sequence[str] = (), names: Iterable[str] = ()
+) -> Iterator[None]:
     """Raise the error of a topic for the one that DuckDB makes of it.
 
-    The tables have the columns ``known``, and those of their first records.
+    The tables have the columns ``known``, and those of their first records. ``names`` are all that there are.
     Raises ValueError for a query that is wrong by itself, QueryError for one that fails for a record, memory or disk.
     """
     import duckdb
@@ -271,13 +304,17 @@ def reading(tables: Collection[tuple[TopicTable, "Records"]], known: Sequence[st
         if failure := next((records.failure for _, records in tables if records.failure), None):
             raise failure from None
         wrong = isinstance(exc, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException))
-        text = str(exc)
+        text = " ".join(_OF_ENGINE.split(str(exc), maxsplit=1)[0].split())
+        if "Table with name" in text:
+            text = f"{text} The topics are the tables {', '.join(names)}"
+        if isinstance(exc, duckdb.OutOfMemoryException):
+            text = f"{text}. --memory gives it more"
         if "Referenced column" in text:  # DuckDB has the columns only for which the query asks
             fields = [[name for name in records.names if name not in known] for _, records in tables]
             having = [
                 f"{each.name} has {', '.join((*of, *known))}" for (each, _), of in zip(tables, fields, strict=True)
             ]
-            text = ". ".join([text.partition("\n")[0].rstrip("!"), *having])
+            text = ". ".join([text.partition("!")[0], *having])
         raise (ValueError if wrong else QueryError)(text) from None
 
 

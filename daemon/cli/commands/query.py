@@ -95,7 +95,17 @@ def query(
     from ...config.text import parse_size
     from ...prompt.background import Background
     from ...prompt.decoding import known_fields
-    from ...prompt.query import check_row_wise, copy, first_rows, opened, reading, table_name, tables_of, with_topics
+    from ...prompt.query import (
+        check_bytes,
+        check_row_wise,
+        copy,
+        first_rows,
+        opened,
+        reading,
+        table_name,
+        tables_of,
+        with_topics,
+    )
 
     try:
         connection = parse_connection({"url": url} | broker.keys())
@@ -117,6 +127,7 @@ def query(
         limit = parse_size(memory)
     with argument("SQL"), opened(limit) as engine:
         tables = tables_of(engine, sql, named)
+        check_bytes(engine, sql, ("key", "value") if keys is None else ("_key", "_value"))
         own, fields = row_of(connection.system).names, known_fields(connection, keys)
         if follow:
             check_row_wise(engine, sql)
@@ -129,7 +140,7 @@ def query(
         ]
         ends = [records.close for _, records in read]
         known = [f"_{name}" for name in own] if keys else own
-        with reading(read, [*fields, *known]), _said_plainly():
+        with reading(read, [*fields, *known], named), _said_plainly():
             with_topics(engine, read)
             if form == Output.TABLE:
                 with Background(engine, ends, partial(first_rows, engine, sql, SHOWN + 1)) as asking:

@@ -171,6 +171,10 @@ def test_bytes_that_are_no_text_are_escaped(run: Run, kafka: KafkaDevBroker) -> 
 
 
 WRONG = {
+    "JSON of bytes": (("orders", "SELECT value->>'$.city' FROM orders"), "decode(value) makes text of it"),
+    "bytes as JSON": (("orders", "SELECT o.value::json FROM orders o"), "decode(value) makes text of it"),
+    "no table": (("orders", "SELECT * FROM ordrs"), "ordrs does not exist! The topics are the tables orders\n"),
+    "no function of the type": (("orders", "SELECT sum(topic) FROM orders"), "add explicit type casts.\n"),
     "no column": (("orders", "SELECT price FROM orders"), "price"),
     "no SELECT": (("orders", "DROP TABLE orders"), "Only SELECT"),
     "no syntax": (("orders", "SELEC"), "syntax error"),
@@ -194,7 +198,7 @@ def test_what_cannot_be(run: Run, kafka: KafkaDevBroker, what: str) -> None:
 def test_a_value_that_fails_is_no_mistake_of_the_query(run: Run, kafka: KafkaDevBroker) -> None:
     code, out, err = run("query", kafka.url, "customers", "SELECT CAST(decode(value) AS INT) FROM customers")
     assert (code, out) == (1, "")
-    assert "c0" in err and "Usage" not in err
+    assert "c0" in err and "Usage" not in err and "LINE" not in err and len(err.splitlines()) == 1
 
 
 def test_a_broker_that_is_not_there(run: Run) -> None:
