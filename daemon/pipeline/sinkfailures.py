@@ -73,15 +73,21 @@ class SinkFailures:
             )
             return 0.0
         self._metrics.sink_failed()
-        delay = self._backoff.next() if retried else 0.0
+        delay = self._delay() if retried else 0.0
         self._tell("the sink failed; records that are not committed are read again", exc, delay)
         return delay
 
     def unopened(self, exc: Exception) -> float:
         """Log why the sink cannot be opened; return the seconds to wait."""
-        delay = self._backoff.next()
+        delay = self._delay()
         self._tell("the sink cannot be opened", exc, delay)
         return delay
+
+    def _delay(self) -> float:
+        """Return the next pause, which is over by the limit."""
+        delay = self._backoff.next()
+        left = 0.0 if self.limit_s is None or self._since is None else self._since + self.limit_s - self._clock()
+        return min(delay, left) if left > 0 else delay
 
     def _tell(self, event: str, exc: Exception, delay: float) -> None:
         again = {"retry_in_s": round(delay, 1)} if delay else {}

@@ -15,6 +15,7 @@ from fastwire.position import Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.net.backoff import Backoff
 from fastwire_daemon.pipeline.failure import PipelineFailed
+from fastwire_daemon.pipeline.pipeline import SINK_LIMIT_S
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.pipeline.sinkfailures import SinkFailures
 from fastwire_daemon.runtime.errors import (
@@ -305,13 +306,13 @@ async def test_a_run_until_the_end_gives_up_a_sink_that_never_works(
 
     async def wait(self: SinkFailures, seconds: float, why: object) -> None:
         waits.append(seconds)
-        bed.now += 10
+        bed.now += seconds
 
     monkeypatch.setattr(SinkFailures, "wait", wait)
-    bed.sink.fail[method] = [SinkFailedError("read-only file system") for _ in range(9)]
+    bed.sink.fail[method] = [SinkFailedError("read-only file system") for _ in range(20)]
     with pytest.raises(PipelineFailed, match="read-only file system") as caught:
         await bed.pipeline.run()
-    assert caught.value.exit_code == 1 and len(waits) == 3
+    assert caught.value.exit_code == 1 and sum(waits) == pytest.approx(SINK_LIMIT_S, abs=0.01)
     assert "grant 1" not in bed.notes and bed.pipeline.state == "failed"
 
 
