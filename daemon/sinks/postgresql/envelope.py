@@ -35,7 +35,7 @@ def columns_in(columns: Sequence[Column]) -> Sequence[Column]:
 
 
 def opened(events: Gathered) -> Iterator[tuple[Gathered, bool]]:
-    """Yield the rows of events in their order; True stands for an emptied table, and comes without rows."""
+    """Yield the rows of events in their order; True stands for an emptied table, and comes without rows and columns."""
     batch = events.batch
     if DELETED in batch.schema.names:
         kept = pc.indices_nonzero(pc.invert(pc.fill_null(batch.column(DELETED), False)))
@@ -46,7 +46,7 @@ def opened(events: Gathered) -> Iterator[tuple[Gathered, bool]]:
     first = 0
     for at in pc.indices_nonzero(pc.fill_null(pc.equal(ops, _EMPTIES), False)).to_pylist():
         yield _rows(events, ops, first, at), False
-        yield events.of(batch.slice(0, 0), ()), True
+        yield events.of(batch.slice(0, 0).select([]), ()), True
         first = at + 1
     yield _rows(events, ops, first, batch.num_rows), False
 

@@ -280,7 +280,7 @@ class PostgresSink:
             self.recorded.add(session, list(fields.values()))
             _log.info("columns were added to the table", table=self._target.name, columns=sorted(fields))
         return [
-            Ready(gathered.batch.select([]), gathered, (), clears=True)
+            Ready(gathered.batch, gathered, (), clears=True)
             if clears
             else prepared(gathered, self.recorded.held, self._target.key, self._target.of_bytes)
             for gathered, clears in gathered_rows

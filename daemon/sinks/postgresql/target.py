@@ -22,7 +22,7 @@ JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typbasetype <> 0 THEN t.typbase
 LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 """
-_KIND = "SELECT relkind::text FROM pg_catalog.pg_class WHERE oid = to_regclass($1)"
+_KIND = "SELECT relkind::text, row_security_active(oid) FROM pg_catalog.pg_class WHERE oid = to_regclass($1)"
 _UNIQUE = """
 SELECT json_agg(names)::text FROM (SELECT (SELECT json_agg(a.attname ORDER BY a.attname) FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[])) AS names FROM pg_catalog.pg_index i
@@ -43,6 +43,8 @@ class Found(NamedTuple):
     kind: str
     unique: frozenset[frozenset[str]]
     """The columns of each index that tells which row has a key."""
+    guarded: bool
+    """True if policies say which rows the user may write."""
 
 
 class Target:
@@ -70,6 +72,7 @@ class Target:
             frozenset(each["name"] for each in columns if each["always"]),
             str(kind[0][0]),
             frozenset(frozenset(names) for names in unique),
+            bool(kind[0][1]),
         )
 
     def differences(self, found: Found, wanted: pa.Schema) -> list[str]:
@@ -85,6 +88,8 @@ class Target:
                 wrong.append(f"{field.name} is {held.text}, and the records have values for {sql_type(field.type)}")
         for name in sorted(found.required.difference(wanted.names)):
             wrong.append(f"{name} takes no nulls and has no default, and the records do not have it")
+        if found.guarded and not self.key:
+            wrong.append("COPY takes no table with row-level security from this user, who lacks BYPASSRLS")
         if self.key and frozenset(self.key) not in found.unique:
             wrong.append(f"no primary key or unique index has the columns {', '.join(self.key)}")
         return wrong

@@ -286,6 +286,20 @@ def test_a_lacking_right_names_the_command_that_tells_which(shop: Shop) -> None:
         shop.query(f"DROP ROLE {guest}")
 
 
+def test_a_table_with_policies_is_refused_at_the_start(shop: Shop) -> None:
+    guest = f"guest_of_{shop.url.rpartition('/')[2]}"
+    shop.query("CREATE TABLE orders (id bigint, note text)")
+    shop.query("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
+    shop.query(f"CREATE ROLE {guest} LOGIN")
+    try:
+        with pytest.raises(DatasetMismatchError, match="row-level security from this user"):
+            shop.sink(ORDER, url=shop.url.replace("loader", guest))
+        shop.sink(ORDER, url=shop.url.replace("loader", guest), mode="upsert", key=["id"], table="other")
+    finally:
+        shop.close()
+        shop.query(f"DROP ROLE {guest}")
+
+
 def test_commits_are_durable_where_that_is_off(shop: Shop) -> None:
     shop.query(f"ALTER DATABASE {shop.url.rpartition('/')[2]} SET synchronous_commit = off")
     seen: list[str] = []

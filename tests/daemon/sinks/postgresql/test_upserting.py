@@ -158,6 +158,7 @@ def test_change_events_mirror_a_table(shop: Shop) -> None:
     sink.write(feed.records([event("t")]))
     sink.commit()
     assert rows(shop) == []
+    assert shop.types() == {"id": "bigint", "note": "text"}
     assert shop.letters() == []
 
 
