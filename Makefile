@@ -50,7 +50,7 @@ help:
 	@echo 'make dist     sdist and wheels in dist/, tried; PYTHONS="python3.12 …": for these interpreters'
 	@echo 'make bench    figures beside those of others, in one run'
 	@echo 'make soak     the long tests, below two hours on two cores: kills by the hundred, fuzzing under the sanitizers;'
-	@echo '              PART=2/4: a part of it'
+	@echo '              PART=2/4: a part of it; SHARE=0.02: shorter tests'
 	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
 	@echo 'make debug    compiled modules for a debugger, in place; `make build` goes back'
 	@echo 'make proto    generated protobuf code'
@@ -144,11 +144,10 @@ test: lint $(PROTOC) $(DELTA) $(SPARK)
 	$(PYTEST) -m 'not soak and not bench'
 
 # The fuzzers run in the build with the sanitizers, beside the tests that wait; what they find is written to the corpus
-# here. One run, so that one summary at its end says what was done. FASTWIRE_FUZZ_SECONDS (a fuzzer) and
-# FASTWIRE_CAMPAIGN_CYCLES (a kind of subscription) and FASTWIRE_KILLS (a campaign of kills) make it shorter, or longer.
-# PART=2/4 runs a quarter of it; `python -m tests.support.soaked` adds the parts up.
+# here. One run, so that one summary at its end says what was done. PART=2/4 runs a quarter of it;
+# `python -m tests.support.soaked` adds the parts up. SHARE=0.02 shortens each test, to see that it still runs.
 soak: $(BUILT) $(SPARK) asan-build
-	FASTWIRE_SOAK_PART='$(PART)' FASTWIRE_FUZZ_UNDER="$(IN_ASAN)" FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(PYTEST) -m soak
+	FASTWIRE_SOAK_PART='$(PART)' $(if $(SHARE),FASTWIRE_SOAK_SHARE='$(SHARE)') FASTWIRE_FUZZ_UNDER="$(IN_ASAN)" FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(PYTEST) -m soak
 
 bench: $(BUILT) $(SPARK) $(PEERS)
 	$(PY) -m bench

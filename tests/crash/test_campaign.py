@@ -1,7 +1,6 @@
 """Accidents of every kind, one after the other and over each other, with two daemons: nothing is lost or doubled."""
 
 import gc
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from tests.crash.campaign import KINDS, SCHEMAS, Campaign
 from tests.crash.typed import FORMATS
 from tests.support.nursery import Nursery
 from tests.support.sequence_audit import visible_files
+from tests.support.soaklength import part_of
 
 pytestmark = pytest.mark.crash
 
-CYCLES = int(os.environ.get("FASTWIRE_CAMPAIGN_CYCLES", "340"))  # a kind of subscription; a system has three
+CYCLES = part_of(340)  # a kind of subscription; a system has three
 
 Say = Callable[[str, object], None]
 

@@ -14,8 +14,8 @@ from fastwire_daemon.sinks.postgresql.session import Server
 from tests.crash.scene import Scene
 from tests.crash.system import seldom
 from tests.databases.postgresql import Postgres, query
-from tests.support.kills import KILLS
 from tests.support.sequence_audit import DIGITS
+from tests.support.soaklength import KILLS
 
 pytestmark = [pytest.mark.crash, pytest.mark.database]
 

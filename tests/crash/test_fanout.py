@@ -15,6 +15,7 @@ from tests.crash.system import KAFKA_KINDS
 from tests.real.daemon import Daemon
 from tests.support.fanout_scene import FanOutScene, values_in
 from tests.support.nursery import Nursery
+from tests.support.soaklength import KILLS
 
 pytestmark = pytest.mark.crash
 
@@ -119,7 +120,7 @@ def test_killed_at_every_step_with_many_datasets(
     on.judge()
 
 
-@pytest.mark.parametrize(("kills", "topics"), [(6, 12), pytest.param(200, 60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("kills", "topics"), [(6, 12), pytest.param(KILLS, 60, marks=pytest.mark.soak)])
 def test_two_daemons_are_killed_while_topics_come_and_go(runs: Callable[[str], Runs], kills: int, topics: int) -> None:
     """Both share one group, and datasets change hands with their partitions. Topics that were deleted come again."""
     on = runs("kafka")

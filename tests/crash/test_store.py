@@ -15,6 +15,7 @@ from tests.crash.test_takeover import ORDER, stop_at
 from tests.stores.place import BucketPlace
 from tests.stores.servers import S3Server, VersityGateway
 from tests.support.nursery import Nursery
+from tests.support.soaklength import KILLS
 
 Say = Callable[[str, object], None]
 
@@ -143,4 +144,4 @@ def test_two_hundred_accidents(
     place_on: Callable[[S3Server], BucketPlace],
     record_property: Say,
 ) -> None:
-    conduct(tmp_path, nursery, versity, place_on(versity), 200, record_property)
+    conduct(tmp_path, nursery, versity, place_on(versity), KILLS, record_property)

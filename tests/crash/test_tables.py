@@ -24,6 +24,7 @@ from tests.support import icebergs
 from tests.support.rolls import entries
 from tests.support.s3_server import new_bucket, s3_server
 from tests.support.sequence_audit import DIGITS, numbers_of
+from tests.support.soaklength import KILLS
 from tests.support.tables import rows_by_duckdb
 from tests.support.waiting import eventually
 
@@ -178,7 +179,7 @@ def test_two_daemons_killed_while_they_publish_in_iceberg(dev_scene: Callable[..
 @pytest.mark.parametrize("kind", ["failover", "shared", "none"])
 def test_two_daemons_killed_two_hundred_times(dev_scene: Callable[..., Scene], kind: str) -> None:
     scene = dev_scene(kind=kind, sink={"type": "delta"}, source={"cluster": "dev"})
-    assert kill_two(scene, 200, seed=2, rewriting=compacted(scene.path)) == 200
+    assert kill_two(scene, KILLS, seed=2, rewriting=compacted(scene.path)) == KILLS
     judge(scene)
 
 
@@ -186,5 +187,5 @@ def test_two_daemons_killed_two_hundred_times(dev_scene: Callable[..., Scene], k
 @pytest.mark.timeout(3600)
 def test_two_daemons_killed_two_hundred_times_in_iceberg(dev_scene: Callable[..., Scene]) -> None:
     scene = iceberg_scene(dev_scene)
-    assert kill_two(scene, 200, seed=4) == 200
+    assert kill_two(scene, KILLS, seed=4) == KILLS
     judge(scene)

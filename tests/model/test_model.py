@@ -10,11 +10,12 @@ from tests.model.explore import Found, Plan, pairs, plans, run_plan, walk
 from tests.model.run import SCENARIOS, STORE_SCENARIOS, Scenario
 from tests.model.weakened import WEAKENED, Weakened
 from tests.model.weakened_store import WEAKENED_STORE
+from tests.support.soaklength import SHARE, part_of
 
 WALKS = 150
 PAIRS = 150
 SEARCHED_PART = 4  # of all single faults every fourth; the long search has all of them
-SOAK_WALKS = 10_000
+SOAK_WALKS = part_of(10_000)
 
 each_scenario = pytest.mark.parametrize("scenario", [*SCENARIOS, *STORE_SCENARIOS], ids=lambda scenario: scenario.name)
 # The systematic search of the others differs little and takes as long.
@@ -78,7 +79,7 @@ def test_a_missing_rule_is_found(weakened: Weakened) -> None:
 @pytest.mark.soak
 @each_scenario
 def test_every_single_fault_and_many_walks(scenario: Scenario, record_property: Callable[[str, object], None]) -> None:
-    single = list(plans(scenario))
+    single = list(plans(scenario))[:: round(1 / SHARE)]
     every = (run_plan(scenario, plan) for plan in single)
     some = (run_plan(scenario, plan) for plan in pairs(scenario, SOAK_WALKS, seed=1))
     walks = (walk(scenario, seed) for seed in range(WALKS, WALKS + SOAK_WALKS))

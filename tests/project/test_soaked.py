@@ -94,9 +94,9 @@ def test_the_parts_are_of_the_tree(tree: str) -> None:
 
 
 def test_a_shorter_soak_says_so() -> None:
-    shorter = {"FASTWIRE_KILLS": "20"}
+    shorter = {"FASTWIRE_SOAK_SHARE": "0.1"}
     parts = [replace(half(number), settings=shorter) for number in (1, 2)]
-    assert "FASTWIRE_KILLS was 20.\n" in added_up(parts, "c" * 40, TESTS).page()
+    assert "FASTWIRE_SOAK_SHARE was 0.1.\n" in added_up(parts, "c" * 40, TESTS).page()
     with pytest.raises(ValueError, match="different settings"):
         added_up([half(1), parts[1]], "c" * 40, TESTS)
 

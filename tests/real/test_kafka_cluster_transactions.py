@@ -9,7 +9,7 @@ import pytest
 
 from tests.brokers.kafka_cluster import KafkaCluster, eventually
 from tests.real.test_kafka_transactions import Feed, campaign, check, configured, daemons, read, settled
-from tests.support.kills import KILLS
+from tests.support.soaklength import KILLS
 
 pytestmark = pytest.mark.broker
 

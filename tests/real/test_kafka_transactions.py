@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.brokers.kafka import KafkaBroker
 from tests.daemon.cli.program import PROGRAM
-from tests.support.kills import KILLS
+from tests.support.soaklength import KILLS
 
 pytestmark = pytest.mark.broker
 

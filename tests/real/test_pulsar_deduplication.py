@@ -16,7 +16,7 @@ from tests.real.daemon import Daemon
 from tests.real.matrix import quiet_client
 from tests.real.test_kafka_transactions import daemons
 from tests.real.test_producing import write
-from tests.support.kills import KILLS
+from tests.support.soaklength import KILLS
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker

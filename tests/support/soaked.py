@@ -23,7 +23,7 @@ from typing import Any
 __all__ = ["Part", "Soaked", "added_up", "commit", "settings"]
 
 # Environment variables that make a soak shorter or longer; the summary names those that were set.
-SETTINGS = ("FASTWIRE_FUZZ_SECONDS", "FASTWIRE_CAMPAIGN_CYCLES", "FASTWIRE_KILLS")
+SETTINGS = ("FASTWIRE_SOAK_SHARE",)
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "soak"
