@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from fastwire.pulsar.protocol.message_id import EARLIEST, LATEST, MessageId
     from fastwire.pulsar.protocol.redelivery import RedeliveryBackoff
 
+    from .systems.pulsar.client.acking import AckRefused
     from .systems.pulsar.client.client import Client, connect
     from .systems.pulsar.client.consumer import Consumer
     from .systems.pulsar.client.delivery import Delivery
-    from .systems.pulsar.client.member import AckRefused
     from .systems.pulsar.client.options import ConsumerOptions
     from .systems.pulsar.client.reader import Reader
 else:
     _WHERE = {
         "EARLIEST": "fastwire.pulsar.protocol.message_id",
         "LATEST": "fastwire.pulsar.protocol.message_id",
-        "AckRefused": ".systems.pulsar.client.member",
+        "AckRefused": ".systems.pulsar.client.acking",
         "Client": ".systems.pulsar.client.client",
         "Consumer": ".systems.pulsar.client.consumer",
         "ConsumerOptions": ".systems.pulsar.client.options",

@@ -154,6 +154,22 @@ class SourceEvents(Protocol):
         """Close the source: it has failed."""
 
 
+class ProgramEvents(SourceEvents):
+    """The events of a source whose records are handed to a program: those that only a dataset needs do nothing."""
+
+    def on_grown(self) -> object:
+        """See ``SourceEvents``: nothing but the pool limits the memory."""
+
+    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
+        """See ``SourceEvents``: the program acknowledges when it does."""
+
+    def on_floor(self, index: int, floor: Position) -> None:
+        """See ``SourceEvents``: no Coverage is kept."""
+
+    def on_unconfirmed(self, reason: str) -> None:
+        """See ``SourceEvents``: nothing lands."""
+
+
 class Source(Protocol):
     """Reads the logs of one pipeline from one cluster.
 

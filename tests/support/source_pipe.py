@@ -20,6 +20,7 @@ from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.base import DevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.systems.pulsar.source import PulsarSettings, PulsarSource
+from fastwire_daemon.systems.pulsar.system import beside
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceFailed
 from tests.support.waiting import until
 
@@ -236,7 +237,7 @@ class Pipe(AnyPipe):
             "cluster": "c",
         }
         metrics = more.pop("metrics", None)
-        self.source = PulsarSource(PulsarSettings(**settings | more), self, self.pool, metrics=metrics)
+        self.source = PulsarSource(PulsarSettings(**settings | more), self, self.pool, metrics=metrics, beside=beside)
 
     async def drained(self, subscription: str = "s") -> None:
         """Commit, and wait until the broker has it all confirmed."""

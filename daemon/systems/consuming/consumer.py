@@ -18,7 +18,7 @@ from ...runtime.budget import Budget, Level
 from ...runtime.logs import get_logger
 from ...runtime.tasks import on_failure, wait_for_set
 from ..base import LimitedSource
-from ..source import Assignment, LogStopped, SourceEvents, SourceFailed, added_firsts
+from ..source import Assignment, LogStopped, ProgramEvents, SourceEvents, SourceFailed, added_firsts
 from .received import ReceivedChunk
 
 __all__ = ["Consumer", "Delivery"]
@@ -60,7 +60,7 @@ class Delivery(ReceivedChunk):
         self._consumer.acknowledge_to(self)
 
 
-class Consumer:
+class Consumer(ProgramEvents):
     """A member of a group; iterate for chunks as they arrive.
 
     ``make_source`` makes the source from its events. ``budget`` bounds the memory of all chunks, those that the program
@@ -311,9 +311,6 @@ class Consumer:
         """See ``SourceEvents.on_floor``."""
         if (one := self._source.logs[index]) in self._coverage:
             self._coverage.raise_floor(one, floor)
-
-    def on_unconfirmed(self, reason: str) -> None:
-        """See ``SourceEvents.on_unconfirmed``: the program acknowledges when it does."""
 
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """See ``SourceEvents.on_stopped``."""

@@ -9,7 +9,7 @@ from ...net.auth import AuthError
 from ...net.endpoint import LinkLost, RequestTimeout
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["about", "is_for_good", "is_of_login", "is_transient"]
+__all__ = ["about", "is_for_good", "is_missing", "is_of_login", "is_transient"]
 
 
 def is_for_good(error: FastwireError) -> bool:
@@ -26,6 +26,11 @@ def is_of_login(error: FastwireError) -> bool:
     """Return True if the broker refuses the credentials, or there are none."""
     refused = isinstance(error, BrokerError) and error.code == pb.AuthenticationError
     return refused or isinstance(error, AuthError)
+
+
+def is_missing(error: FastwireError) -> bool:
+    """Return True if the broker has answered that the topic does not exist."""
+    return isinstance(error, BrokerError) and error.code == pb.TopicNotFound
 
 
 def is_transient(error: FastwireError) -> bool:

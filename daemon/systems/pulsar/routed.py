@@ -1,14 +1,14 @@
 """Routing of consumers and producers: the route from a topic to its broker (spec: pulsar 5, 7, 20)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.topic import Address, ServiceUrl, parse_address
 from fastwire.pulsar.protocol.connection import Connection
-from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
+from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase, Run
 from fastwire.pulsar.protocol.event import ConsumerClosed, ProducerClosed, ProducerMigrated, Reply, TopicMigrated
 from fastwire.pulsar.protocol.message_id import MessageId
 from fastwire.pulsar.protocol.request import BrokerError, available_permits, position_of
@@ -115,8 +115,16 @@ class RoutedConsumer(ConsumerEvents):
         if reply.error is None and self.consumer.phase is Phase.SUBSCRIBING:
             self._sent(self.consumer.subscribed(self._loop.time()))
 
+    def send_acks(self) -> None:
+        """Send the acks that wait; without a subscribed consumer they stay."""
+        self._sent(self.consumer.send_acks(self._loop.time()))
+
+    def acknowledge_again(self) -> Sequence[Run]:
+        """Acknowledge landed entries that were delivered again; return them."""
+        return self.consumer.acknowledge_again(self._loop.time())
+
     def _sent(self, acks: list[int]) -> None:
-        """Note that acks that waited for a connection were sent by these requests."""
+        """Note that acks were sent by these requests."""
 
     def _check(self, link: Link) -> None:
         if self.link is not link or self.consumer.phase is not Phase.READY:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from fastwire.pulsar.grammar import GRAMMAR
 from fastwire.pulsar.names.topic import parse_topic
@@ -20,7 +21,10 @@ from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig
 from .login import UserLogin
 from .settings import ClientSettings, client_fields, decryptor, pattern_of
 
-__all__ = ["SYSTEM"]
+if TYPE_CHECKING:
+    from .source.pulsarsource import Beside
+
+__all__ = ["SYSTEM", "beside"]
 
 _POSITION = re.compile(r"-?[0-9]+:-?[0-9]+")
 
@@ -34,7 +38,7 @@ class _Pulsar(System):
 
         settings_from(source)
         return lambda events, pool, metrics, columns, cluster: PulsarSource(
-            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
+            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics, beside=beside
         )
 
     def open_reader(
@@ -56,8 +60,8 @@ class _Pulsar(System):
             return "earliest" if start.kind == "earliest" else "latest"
 
         settings = ClientSettings(**client_fields(connection), columns=columns)
-        pattern, before_end = pattern_of(topics), -(start.offset or 0)
-        return Reader(settings, pool, topics.names, read_from(), pattern=pattern, before_end=before_end, patience_s=0.0)
+        names, pattern, before_end = map(parse_topic, topics.names), pattern_of(topics), -(start.offset or 0)
+        return Reader(settings, pool, names, read_from(), pattern=pattern, before_end=before_end, patience_s=0.0)
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         if _POSITION.fullmatch(text):
@@ -109,6 +113,13 @@ class _Pulsar(System):
     def file_checks(self, connection: Connection) -> list[FileCheck]:
         encryption = PulsarConnection.of(connection).encryption
         return [FileCheck("encryption", _keys_in(encryption))] if encryption.private_keys else []
+
+
+def beside() -> "Beside":
+    """Return the readers that a source of Pulsar has beside its subscription."""
+    from .client import beside as readers
+
+    return readers
 
 
 def _keys_in(encryption: EncryptionConfig) -> Callable[[], str]:

@@ -16,6 +16,7 @@ from fastwire.pulsar.protocol.request import BrokerError, Kind
 from ...runtime.logs import get_logger
 from .cluster import Cluster
 from .link import Link
+from .refusal import about, is_missing
 
 __all__ = ["Found", "News", "Topics"]
 
@@ -48,15 +49,23 @@ class News:
 class Topics:
     """The topics of one source, polled repeatedly. Either ``names`` are given or a ``pattern``.
 
-    A named topic that the broker does not have is a failure; with a pattern topics may come and go.
+    A named topic that the broker does not have is a failure, unless ``create`` lets brokers create it; with a pattern
+    topics may come and go.
     """
 
     def __init__(
-        self, cluster: Cluster, service: ServiceUrl, names: Iterable[Topic], pattern: TopicPattern | None = None
+        self,
+        cluster: Cluster,
+        service: ServiceUrl,
+        names: Iterable[Topic],
+        pattern: TopicPattern | None = None,
+        *,
+        create: bool = False,
     ) -> None:
         self._cluster = cluster
         self._service = service
         self._pattern = pattern
+        self._create = create
         self._names = {name: frozenset((name,)) for name in names}
         self._reported: dict[Topic, int] = {}  # partitions of each topic that was reported
         self._seen: dict[Topic, frozenset[Topic]] = {}  # the listed names behind each base topic at its last request
@@ -138,12 +147,14 @@ class Topics:
         # A partition's own name is a topic like any other, and its metadata must not be requested.
         if base.partition < 0:
             try:
-                partitions = await self._cluster.partitions(str(base), self._service, create=False)
+                partitions = await self._cluster.partitions(str(base), self._service, create=self._create)
             except FastwireError as exc:
-                if not isinstance(exc, BrokerError) or exc.code != pb.TopicNotFound:
-                    return exc
+                if not is_missing(exc):
+                    return about(str(base), exc)
                 if self._pattern is None:
-                    return BrokerError(exc.code, f"{base} does not exist; fastwire reads topics and creates none")
+                    return BrokerError(
+                        pb.TopicNotFound, f"{base} does not exist; fastwire reads topics and creates none"
+                    )
         return {base: partitions} if partitions else dict.fromkeys(sorted(names, key=str), 0)
 
     # --- the list behind a pattern

@@ -16,7 +16,7 @@ from ...config import Connection, SourceConfig, Start, TopicChoice
 from ...runtime.tasks import on_failure, wait_for_set
 from ..base import Described, LimitedSource, MakeSource, SchemaTexts, System
 from ..links.linkbook import LinkBook
-from ..source import Assignment, LogStopped, Source, SourceEvents, SourceFailed, added_firsts
+from ..source import Assignment, LogStopped, ProgramEvents, Source, SourceEvents, SourceFailed, added_firsts
 from .patience import LOOK_S, Patience
 from .stage import StagedPartition
 
@@ -44,7 +44,7 @@ class StatelessSource(Source, Protocol):
         """Return each topic with the number of its partitions, and why some cannot be read; reads nothing."""
 
 
-class ClusterReader:
+class ClusterReader(ProgramEvents):
     """Yields chunks of all partitions; it stores nothing.
 
     ``make_source`` makes the source from its events and a function that it calls when a position may have moved.
@@ -188,9 +188,6 @@ class ClusterReader:
         self._moved.set()
         return len(self._queue) < QUEUE
 
-    def on_grown(self) -> None:
-        """See ``SourceEvents.on_grown``: nothing limits the memory here."""
-
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """Read the assigned partitions at once."""
         if self._looking:
@@ -209,15 +206,6 @@ class ClusterReader:
     def on_diverged(self, index: int, reason: str) -> None:
         """Fail: records that were already yielded no longer exist."""
         self._fail(FastwireError(reason))
-
-    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
-        """Do nothing: nothing is acknowledged."""
-
-    def on_floor(self, index: int, floor: Position) -> None:
-        """Do nothing: no state is kept."""
-
-    def on_unconfirmed(self, reason: str) -> None:
-        """Do nothing: nothing lands."""
 
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """Note a partition that cannot be read. Reading fails, unless it has an end: the others are read up to it."""

@@ -158,7 +158,7 @@ class PulsarBroker(BrokerBase[RangeCluster]):
 
     def at_time(self, partition: QueryPartition, time_ms: int) -> Position | None:
         """Read from a little before the time on, as the daemon does."""
-        from ....systems.pulsar.source.entryattime import entry_before  # a reader, which few queries need
+        from ....systems.pulsar.client.beside import entry_before  # a reader, which few queries need
 
         at = EPOCH + timedelta(milliseconds=min(time_ms, LAST_MS))
         topic = str(topic_of(partition))
@@ -242,7 +242,7 @@ class PulsarBroker(BrokerBase[RangeCluster]):
     async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
         if end.b < 0:
             return None
-        from ....systems.pulsar.source.lastentry import witness_at  # a reader, as above
+        from ....systems.pulsar.client.beside import witness_at  # a reader, as above
 
         value = await witness_at(self._cluster.settings, str(topic_of(partition)), end)
         return None if value is None else Witness(partition, end, value)

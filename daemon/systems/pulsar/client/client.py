@@ -1,8 +1,7 @@
 """The Python client for Pulsar: ``async with connect(url) as client: async for chunk in client.subscribe(…)``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -14,13 +13,10 @@ from fastwire.pulsar.producing.settings import ProducerSettings
 from fastwire.pulsar.protocol.completion import OnFailure
 from fastwire.wire.pool import Pool
 
-from ....config import AuthConfig, TlsConfig
-from ....net.auth import Credentials
-from ....net.tls import ClientTls
+from ....config import parse_connection
 from ..cluster import ClientCluster
-from ..login import login
 from ..producer import TopicProducer
-from ..settings import ClientSettings, Keys, encrypt_for, key_texts
+from ..settings import ClientSettings, Keys, client_fields, encrypt_for, key_texts
 from .consumer import Consumer
 from .intake import Intake, together
 from .options import ConsumerOptions
@@ -32,53 +28,15 @@ __all__ = ["Client", "connect"]
 MEMORY = 1 << 30
 
 
-def connect(
-    url: str,
-    *,
-    token: str | None = None,
-    token_file: str | Path | None = None,
-    auth: AuthConfig | Credentials | Mapping[str, Any] | None = None,
-    ca: str | Path | None = None,
-    cert: str | Path | None = None,
-    key: str | Path | None = None,
-    verify: bool = True,
-    server_name: str = "",
-    listener: str = "",
-    operation_timeout_s: float = 30.0,
-    connect_timeout_s: float = 10.0,
-    keep_alive_s: float = 30.0,
-) -> "Client":
+def connect(url: str, **keys: Any) -> "Client":
     """Return a client of the cluster at ``url``: ``pulsar://`` or ``pulsar+ssl://``, with comma-separated hosts.
 
-    ``token`` is a JWT, ``file:///path`` or ``env:NAME``; it and ``token_file`` are read again for every connection.
-    ``auth`` takes the other methods, with the keys of the configuration's table of that name: ``{"user": "u",
-    "password": "…"}``. With ``cert`` and ``key`` (PEM) alone the certificate is the identity. ``server_name`` is the
-    name that the broker's certificate must carry instead of its host. Connections are opened on demand. Raises
-    ValueError for an invalid URL or key, ConfigError for unusable files.
+    ``keys`` are those of a connection in a configuration file: ``auth={"user": "u", "password": "p"}``,
+    ``tls={"ca": "ca.pem"}``, ``listener``. Tokens and passwords in files are read again for every connection, which are
+    opened on demand. Raises ValueError for an invalid URL, ConfigError for an invalid key and unusable files.
     """
-    service = parse_service_url(url)
-    if isinstance(auth, Mapping):
-        auth = AuthConfig(**auth)
-    elif auth is None:
-        given: dict[str, Any] = {"token": token, "token_file": token_file}
-        auth = AuthConfig(**{name: value for name, value in given.items() if value is not None})
-    files: dict[str, Any] = {
-        name: Path(path) for name, path in (("ca", ca), ("cert", cert), ("key", key)) if path is not None
-    }
-    if isinstance(auth, AuthConfig):
-        auth = login(auth, client_certificate=cert is not None)
-    return Client(
-        ClientSettings(
-            url=service,
-            credentials=auth,
-            tls=ClientTls(TlsConfig(verify=verify, **files)) if service.tls else None,
-            server_name=server_name,
-            listener=listener,
-            operation_timeout_s=operation_timeout_s,
-            connect_timeout_s=connect_timeout_s,
-            keep_alive_s=keep_alive_s,
-        )
-    )
+    parse_service_url(url)  # which says what a URL of another system lacks
+    return Client(ClientSettings(**client_fields(parse_connection({"url": url} | keys))))
 
 
 class Client:
@@ -88,7 +46,7 @@ class Client:
         self.settings = settings
         self._pool: Pool | None = None
         self._client_cluster: ClientCluster | None = None
-        self._intakes: list[Intake] = []
+        self._intakes: list[Intake[Any]] = []
         self._producers: list[TopicProducer] = []
         self._closed = False
 
@@ -119,7 +77,7 @@ class Client:
         *,
         columns: Iterable[str] | None = None,
         private_keys: Keys | None = None,
-        on_undecryptable: OnFailure = "fail",
+        on_undecryptable: OnFailure | None = None,
         public_keys: Keys | None = None,
         options: ConsumerOptions | None = None,
         **more: Any,
@@ -131,11 +89,11 @@ class Client:
 
         ``columns`` are the columns to build, by default all; acks of single rows need ``ledger``, ``offset`` and
         ``batchIndex``. ``private_keys`` decrypt records: RSA keys, as PEM or the path of a PEM file, by the name that
-        the producers use. An entry that no key decrypts ends the consumer with CorruptEntryError (``on_undecryptable``
-        "fail"), is acknowledged and dropped ("discard"), or becomes a record of the ciphertext, with the encryption
-        parameters in its headers ("consume"). With ``public_keys`` records for the retry topic are encrypted; dead
-        letters of encrypted entries are encrypted under their own data key. Raises ValueError for contradictory
-        options and invalid keys.
+        the producers use; without them the connection's do. An entry that no key decrypts ends the consumer with
+        CorruptEntryError (``on_undecryptable`` "fail", the default), is acknowledged and dropped ("discard"), or
+        becomes a record of the ciphertext, with the encryption parameters in its headers ("consume"). With
+        ``public_keys`` records for the retry topic are encrypted; dead letters of encrypted entries are encrypted under
+        their own data key. Raises ValueError for contradictory options and invalid keys.
         """
         options = options or ConsumerOptions(**more)
         names, pattern = _topics(topics)
@@ -153,7 +111,7 @@ class Client:
         *,
         columns: Iterable[str] | None = None,
         private_keys: Keys | None = None,
-        on_undecryptable: OnFailure = "fail",
+        on_undecryptable: OnFailure | None = None,
         **more: Any,
     ) -> Reader:
         """Read ``topics`` from ``start``, without a subscription: see ``Reader``, and ``subscribe`` for the keys."""
@@ -200,15 +158,16 @@ class Client:
         return self._client_cluster
 
     def _with(
-        self, columns: Iterable[str] | None, private_keys: Keys | None, on_undecryptable: OnFailure
+        self, columns: Iterable[str] | None, private_keys: Keys | None, on_undecryptable: OnFailure | None
     ) -> ClientSettings:
         self._need()
+        on_undecryptable = on_undecryptable or self.settings.on_undecryptable
         if on_undecryptable not in get_args(OnFailure):
             raise ValueError(f"on_undecryptable is {on_undecryptable!r}; there are {', '.join(get_args(OnFailure))}")
         if columns is not None:
             columns = frozenset(columns)
             ROW.mask(columns)  # raises ValueError for those that records do not have
-        decryptor = None
+        decryptor = self.settings.decryptor
         if private_keys:
             from fastwire.pulsar.reading.encryption import (
                 Decryptor,  # its package is large, and most clients do not decrypt

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Literal, Self
 
 from fastwire.columns.chunk import Chunk, DeadLetter
@@ -21,14 +22,12 @@ from fastwire.pulsar.reading.cold import ColdEntry
 from fastwire.reason import Reason
 from fastwire.wire.pool import Pool
 
-from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
-from ..refusal import about, is_transient
 from ..settings import ClientSettings
+from .acking import AckingMember, without_entries
 from .deadletters import DeadLetters, Origin, records_of
 from .delivery import Delivery, Element, Rows, Run, elements_of, ranges
 from .intake import MOST_ELEMENTS, Intake, together
-from .member import AGAIN_S, MOST_AGAIN_S, Member, without
 from .options import ConsumerOptions
 from .places import Place, place_of
 
@@ -42,7 +41,7 @@ TIMEOUT_TICK_S = 1.0
 log = get_logger("client")
 
 
-class Consumer(Intake):
+class Consumer(Intake[AckingMember]):
     """A subscription to topics and all their partitions: ``async for chunk in consumer``.
 
     It opens at its first use, reconnects after failures of connections and brokers, and is closed by ``close``,
@@ -55,7 +54,7 @@ class Consumer(Intake):
         self,
         settings: ClientSettings,
         pool: Pool,
-        topics: Iterable[str | Topic],
+        topics: Iterable[Topic],
         subscription: str,
         options: ConsumerOptions,
         *,
@@ -69,7 +68,7 @@ class Consumer(Intake):
             raise ValueError(
                 "a retry topic for encrypted records needs public_keys, or they would be published in clear text"
             )
-        names = tuple(topic if isinstance(topic, Topic) else parse_topic(topic) for topic in topics)
+        names = tuple(topics)
         self._sources = {topic.base: topic.base for topic in names}  # the topic that a retry topic belongs to
         if policy is not None and policy.retry:
             for topic in names:
@@ -82,9 +81,12 @@ class Consumer(Intake):
             settings,
             pool,
             names,
-            pattern=pattern,
+            AckingMember,
             window=options.window,
-            ack_group_s=options.ack_group_s,
+            create=options.create,
+            pattern=pattern,
+            subscription=subscription,
+            subscription_type=options.type,
             partition_poll_s=options.partition_poll_s,
         )
         self.subscription = subscription
@@ -234,7 +236,7 @@ class Consumer(Intake):
         if self.closed:
             raise FastwireError("the consumer was closed: records that it has not acknowledged go to the next one")
 
-    def _current(self, number: int, delivery: Delivery) -> Member | None:
+    def _current(self, number: int, delivery: Delivery) -> AckingMember | None:
         """Return the member, or None if a seek has made the delivery obsolete."""
         member = self.members[number]
         return member if delivery.moves >= member.moves else None
@@ -270,7 +272,7 @@ class Consumer(Intake):
         if self.options.ack_timeout_s:
             self._rejected.update((number, ledger, at) for ledger, first, last in runs for at in range(first, last + 1))
 
-    def turn(self, now: float) -> None:
+    def look(self, now: float) -> None:
         """Request redelivery for the negative acks and ack timeouts that are due."""
         for number, runs in self._nacked.take(now).items():
             if self._rejected:
@@ -318,24 +320,24 @@ class Consumer(Intake):
         found: dict[int, list[Run]] = {}
         for number, ledger, first, last in chunk.entries():
             burying = [(of, at) for one, of, at in self._burying if one == number] if self._burying else []
-            found.setdefault(number, []).extend(without((ledger, first, last), burying))
+            found.setdefault(number, []).extend(without_entries((ledger, first, last), burying))
         return found
 
     # --- dead letters
 
-    def added(self, member: Member) -> None:
+    def added(self, member: AckingMember) -> None:
         """See ``Intake.added``."""
+        member.consumer.acks.group_s = self.options.ack_group_s
         if self._dead_letters is not None:
             self.slots.limit_redeliveries(member.number, self._dead_letters.policy.most_redeliveries)
 
-    def admit(self, chunk: Chunk) -> bool:
+    def admit(self, chunk: Chunk) -> None:
         """See ``Intake.admit``: entries that were redelivered too often become dead letters."""
         if self._dead_letters is not None:
             for letter in tuple(chunk.dead_letters):
                 if letter.damage is Reason.REDELIVERED:
                     chunk.dead_letters.remove(letter)
                     self._bury(self._dead_letters, letter)
-        return True
 
     def _bury(self, dead_letters: DeadLetters, letter: DeadLetter) -> None:
         member = self.member_of(letter)
@@ -346,7 +348,7 @@ class Consumer(Intake):
         self.run(self._publish(dead_letters, letter, member, runs), f"dead letter {letter.position}")
 
     async def _publish(
-        self, dead_letters: DeadLetters, letter: DeadLetter, member: Member, runs: Sequence[Run]
+        self, dead_letters: DeadLetters, letter: DeadLetter, member: AckingMember, runs: Sequence[Run]
     ) -> None:
         try:
             await dead_letters.bury(letter, self._source_of(member))
@@ -358,7 +360,7 @@ class Consumer(Intake):
         finally:
             self._burying.difference_update((member.number, *run[:2]) for run in runs)
 
-    def _source_of(self, member: Member) -> Topic:
+    def _source_of(self, member: AckingMember) -> Topic:
         return self._sources.get(member.topic.base, member.topic)
 
     async def try_again(self, delivery: Delivery, rows: Rows, delay_s: float) -> None:
@@ -398,66 +400,49 @@ class Consumer(Intake):
         where, elements = _ask(place)
         one = isinstance(place, MessageId) and place not in (EARLIEST, LATEST)
         moved = self._partition_of(place, topic) if isinstance(place, MessageId) and one else None
-        members = self.members if moved is None else [moved]
+        members = self.live if moved is None else [moved]
         task = self.run(self._seek(members, where, elements), "seek")
         await self.asking(together([asyncio.shield(task)]))
 
-    async def _seek(self, members: Sequence[Member], where: MessageId | int, elements: tuple[int, ...]) -> None:
+    async def _seek(self, members: Sequence[AckingMember], where: MessageId | int, elements: tuple[int, ...]) -> None:
         async with self._moving:
-            left = list(members)
+            spared: set[AckingMember] = set()  # they have lost chunks that were not taken
             try:
-                while left:
-                    await self._seek_one(left[0], where, elements, left)
-                    del left[0]
-            except BaseException:
-                for member in left:  # it may have lost chunks that were not taken
-                    self.run(member.rejoin(), f"rejoin {member.topic}")
-                raise
+                for member in members:
+                    moved = partial(self._moved, member, where, spared)
+                    await member.ask(partial(member.seek, at=where, elements=elements, moved=moved))
+            finally:
+                for member in spared:
+                    member.rejoin()
 
-    async def _seek_one(
-        self, member: Member, where: MessageId | int, elements: tuple[int, ...], still: Sequence[Member]
-    ) -> None:
-        deadline = self._loop.time() + self.settings.operation_timeout_s
-        backoff = Backoff(first_s=AGAIN_S, most_s=MOST_AGAIN_S)
-        while True:
-            try:
-                await member.seek(where, elements, lambda: self._moved(member, where, still))
-                return
-            except FastwireError as exc:
-                # Beside an unload a broker has closed the consumer, or is about to.
-                if not is_transient(exc) or self._loop.time() >= deadline:
-                    raise about(str(member.topic), exc) from exc
-                await asyncio.sleep(backoff.next())
-
-    def _moved(self, member: Member, where: MessageId | int, still: Sequence[Member]) -> None:
-        """Forget a moved member's records, and have those of other members redelivered that were dropped with them."""
+    def _moved(self, member: AckingMember, where: MessageId | int, spared: set[AckingMember]) -> None:
+        """Forget a moved member's records; ``spared`` gets other members whose chunks were dropped with them."""
         self._moves += 1
         member.moves = self._moves
         self._forget(member)
-        for other in self.drop_chunks([member]):
-            if other not in still:
-                self.run(other.rejoin(), f"rejoin {other.topic}")
+        spared.update(self.drop_chunks([member]))
+        spared.discard(member)
         self.renew(member)
         if isinstance(where, MessageId) and where.batch_index > 0:
             # Brokers that do not look at the elements send all of the batch.
             words = words_of((1 << MOST_ELEMENTS) - (1 << where.batch_index))
             self.slots.narrow(member.number, where.ledger, where.entry, words)
 
-    def _forget(self, member: Member) -> None:
+    def _forget(self, member: AckingMember) -> None:
         self._nacked.forget(member.number)
         self._timeouts.forget(member.number)
         self._rejected = {one for one in self._rejected if one[0] != member.number}
         self._joined = {one for one in self._joined if one[0] != member.number}
 
-    def _partition_of(self, at: MessageId, topic: str) -> Member:
+    def _partition_of(self, at: MessageId, topic: str) -> AckingMember:
         if topic:
-            found = [one for one in self.members if topic in (str(one.topic), one.topic.local)]
-        elif len(self.members) == 1:
-            found = list(self.members)
+            found = [one for one in self.live if topic in (str(one.topic), one.topic.local)]
+        elif len(self.live) == 1:
+            found = self.live
         else:
-            found = [one for one in self.members if one.topic.partition == at.partition]
+            found = [one for one in self.live if one.topic.partition == at.partition]
         if len(found) != 1:
-            names = ", ".join(str(one.topic) for one in self.members[:5])
+            names = ", ".join(str(one.topic) for one in self.live[:5])
             raise ValueError(f"{at} matches {len(found)} of the partitions: set topic to one of {names}")
         return found[0]
 
@@ -466,7 +451,7 @@ class Consumer(Intake):
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription with its cursor, then close. ``force``: even if other consumers use it."""
         await self.open()
-        await self.asking(together(member.unsubscribe(force) for member in self.members))
+        await self.asking(together(member.unsubscribe(force) for member in self.live))
         await self.close()
 
     # --- called by the intake
@@ -491,10 +476,6 @@ class Consumer(Intake):
             replicate_state=options.replicate_state,
             schema=options.schema,
         )
-
-    @property
-    def _creates(self) -> bool:
-        return self.options.create
 
 
 def _ask(to: MessageId | datetime | Literal["earliest", "latest"]) -> tuple[MessageId | int, tuple[int, ...]]:

@@ -1,55 +1,40 @@
-"""The common base of consumers and readers: the partitions of topics, one timer, and a bounded queue of chunks."""
+"""The common base of consumers and readers: it takes the chunks of Pulsar's source, and queues them for a program."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Log
-from fastwire.pulsar.names.pattern import TopicPattern
-from fastwire.pulsar.names.topic import Topic, parse_topic
+from fastwire.pulsar.names.topic import Topic
 from fastwire.pulsar.protocol.message_id import MessageId
 from fastwire.pulsar.protocol.request import SubscribeRequest
-from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ....net.backoff import Backoff
-from ....net.transport import Pause
-from ....runtime.logs import get_logger
+from ....config import Start
 from ....runtime.tasks import Tasks
-from ..cluster import Cluster
+from ...source import Assignment, LogStopped, ProgramEvents, SourceFailed
 from ..link import Link
-from ..refusal import about
 from ..schemas import Schemas
 from ..settings import ClientSettings
-from ..topics import Topics
-from .member import Member, is_missing, refused_at_first
+from ..source import PulsarSource
+from ..source.partition import Partition
+from ..source.settings import with_client
+from .member import Member, refused_at_first
 
 __all__ = ["MOST_ELEMENTS", "Intake", "together"]
 
-TICK_S = 0.05
-CHUNK_AGE_S = 0.1
 QUEUE_BYTES = 16 << 20  # of chunks that the application has not taken; above it reading pauses
 CLOSE_S = 5.0
-LOOK_S = 1.0
-QUIET_S = 2.0  # without a record while permits are uncounted: then the broker is asked for its count
-MOST_QUIET_S = 60.0
 MOST_ELEMENTS = 1 << 19  # of a batch; no broker accepts more
 
-log = get_logger("client")
+_NOTHING = Coverage()  # a program keeps no Coverage: the slots and the broker know what it has acknowledged
 
-
-@dataclass(slots=True)
-class _Doubt:
-    """The time since a member's last entry after one whose cost in permits is unknown, and the delay of the request."""
-
-    since: float
-    ask_after_s: float = QUIET_S
+M = TypeVar("M", bound=Member)
 
 
 class State(Enum):
@@ -60,65 +45,124 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Intake:
-    """The common base of consumers and readers.
+class _Source(PulsarSource):
+    """The source of one intake, whose partitions are its members."""
+
+    def __init__(
+        self, settings: ClientSettings, intake: "Intake[Any]", pool: Pool, *, create: bool, **own: Any
+    ) -> None:
+        self._intake = intake
+        self.creates = create
+        self._asking = 0  # tasks that wait for an answer of the broker, which must be read
+        super().__init__(
+            with_client(settings, start=Start("earliest"), cluster=settings.url.hosts, **own), intake, pool
+        )
+
+    @property
+    def ordered(self) -> bool:
+        """See ``PulsarSource.ordered``."""
+        return self._intake.ordered
+
+    @property
+    def holding(self) -> bool:
+        """See ``PulsarSource.holding``."""
+        return self._intake.failed or (self._full and self._asking > 0)
+
+    def _answering(self) -> Collection[Link]:
+        return self.cluster.links.values() if self._asking else ()
+
+    async def asking(self, waits: Awaitable[Any]) -> Any:
+        """Await answers of the broker, which are read even if the queue is full."""
+        self._asking += 1
+        self._steer()
+        try:
+            return await waits
+        finally:
+            self._asking -= 1
+            self._steer()
+
+    def hold_on(self) -> None:
+        """Request no more records after a failure."""
+        self._ask_on()
+
+    def after_read(self, link: Link) -> None:
+        """See ``PulsarSource.after_read``."""
+        super().after_read(link)
+        self._intake.after_read(link)
+
+    def _look(self, now: float) -> None:
+        self._intake.look(now)
+        super()._look(now)
+
+    def _count(self, now: float) -> None:
+        """Count nothing: there are no metrics, and a program asks for lag itself."""
+
+    def _give_up_if_refused(self, exc: FastwireError) -> None:
+        if refused_at_first(exc) or self._loop.time() >= self._intake.deadline:
+            raise exc
+
+    def _want(self, name: Topic, consumer_id: int, *, late: bool) -> SubscribeRequest:
+        return self._intake.want(name, consumer_id, late=late)
+
+    def _partition(self, name: Topic, *parts: Any, **more: Any) -> Partition:
+        member: Partition = self._intake.add(name, self, *parts, **more)
+        return member
+
+
+class Intake(ProgramEvents, Generic[M]):
+    """The common base of consumers and readers. ``kind`` makes the members: one for each partition.
 
     It opens at its first use, or by ``async with``; every method may be cancelled at any await, and ``close`` may be
-    called at any time and more than once.
+    called at any time and more than once. With ``create`` brokers may create a missing topic; ``own`` are fields of
+    ``PulsarSettings``.
     """
 
-    ordered = False  # for the slot table: the form of spans, and how redelivered entries are recognized
+    ordered = False
+    """See ``PulsarSource.ordered``."""
 
     def __init__(
         self,
         settings: ClientSettings,
         pool: Pool,
-        topics: Iterable[str | Topic],
+        topics: Iterable[Topic],
+        kind: type[M],
         *,
-        pattern: TopicPattern | None = None,
         window: int,
         patience_s: float | None = None,
-        ack_group_s: float = 0.1,
-        partition_poll_s: float = 60.0,
+        create: bool = False,
+        **own: Any,
     ) -> None:
         if window < 1:
             raise ValueError("window must be 1 or more")
-        self.settings = settings
-        self.topics = tuple(topic if isinstance(topic, Topic) else parse_topic(topic) for topic in topics)
-        if bool(self.topics) == (pattern is not None):
-            raise ValueError("topics is empty" if not self.topics else "give either topics or a pattern, not both")
-        for topic in self.topics:
+        topics = tuple(topics)
+        if bool(topics) == (own.get("pattern") is not None):
+            raise ValueError("topics is empty" if not topics else "give either topics or a pattern, not both")
+        for topic in topics:
             if not topic.persistent:
                 raise ValueError(
                     f"{topic}: non-persistent topics are not read: the broker gives all of their messages the same "
                     "position, and sends none of them again"
                 )
-        self.patience_s = settings.operation_timeout_s if patience_s is None else patience_s
-        self.members: list[Member] = []
-        self.slots = SlotTable()
-        self.cluster = Cluster(settings, self.slots, pool, self)
-        self.schemas = Schemas(self.cluster, settings.url)
-        self._window = window
-        self._ack_group_s = ack_group_s
-        self._poll_s = partition_poll_s
-        self._counts: dict[Topic, int] = {}  # of partitions
-        self._matching = None if pattern is None else Topics(self.cluster, settings.url, (), pattern)
+        self.settings = settings
+        self.members: list[M] = []  # by the number of the consumer
+        self._kind = kind
+        self._patience_s = settings.operation_timeout_s if patience_s is None else patience_s
+        self.deadline = 0.0  # the loop's time after which a first subscribe is not tried again
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Chunk] = deque()
         self._bytes = 0
         self._arrived = asyncio.Event()
         self._takers = 0  # tasks that wait for a chunk
-        self._full = False
-        self._asking = 0  # tasks that wait for a response of the broker, which must be read
         self._opening: asyncio.Task[None] | None = None  # ``close`` cancels it
         self._state = State.NEW
         self._closing: asyncio.Task[None] | None = None
         self._failure: FastwireError | None = None
+        self.over: asyncio.Future[None] = self._loop.create_future()  # done after a failure, and by ``close``
         self._tasks = Tasks(lambda fault: self.fail(FastwireError(fault)), (FastwireError,))
-        self._timer: asyncio.TimerHandle | None = None
-        self._unsettled: set[int] = set()
-        self._doubted: dict[int, _Doubt] = {}  # by member
-        self._looked_at = 0.0
+        self._source = _Source(settings, self, pool, create=create, topics=topics, most_permits=window, **own)
+        self.slots = self._source.slots
+        self.cluster = self._source.cluster
+        self.schemas = Schemas(self.cluster, settings.url)
 
     # --- for subclasses
 
@@ -126,23 +170,27 @@ class Intake:
         """Return the first request for one partition; ``late`` if it was added after ``open``."""
         raise NotImplementedError
 
-    def added(self, member: Member) -> None:
-        """Prepare the new slot of a member."""
+    def added(self, member: M) -> None:
+        """Prepare a new member, and its slot."""
 
-    def prepare(self, member: Member) -> SubscribeRequest:
-        """See ``Host.prepare``."""
+    def prepare(self, member: M) -> SubscribeRequest:
+        """Return the request for the next subscribe."""
         return member.consumer.want
 
-    async def subscribed(self, member: Member) -> bool:
-        """See ``Host.subscribed``."""
+    async def subscribed(self, member: M) -> bool:
+        """Finish a subscribe, before permits are granted; return False to repeat it at once with a new ``prepare``."""
         return True
 
-    def turn(self, now: float) -> None:
+    def admit(self, chunk: Chunk) -> None:
+        """Inspect a new chunk."""
+
+    def look(self, now: float) -> None:
         """Do the periodic work of the subclass; ``now`` is the event loop's time."""
 
-    def admit(self, chunk: Chunk) -> bool:
-        """Inspect a new chunk; return False if it must not be queued."""
-        return True
+    def after_read(self, link: Link) -> None:
+        """Pass the open chunk on if a task waits for one."""
+        if self._takers and not self._queue:
+            link.hand_on()
 
     # --- opening and closing
 
@@ -160,6 +208,11 @@ class Intake:
     def _is_open(self) -> bool:
         return self._state is State.OPEN
 
+    @property
+    def failed(self) -> bool:
+        """True after ``fail``."""
+        return self._failure is not None
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -175,13 +228,14 @@ class Intake:
             await self._be_open()
             if self._is_open:
                 return  # if reading has failed since, ``take`` returns the chunks before that first
-        self._check()
+        self.check()
 
     async def _be_open(self) -> None:
         """Open once for all concurrent callers. Returns without an error if ``close`` interrupts it."""
         if self._state is not State.NEW or self._failure is not None:
             return
-        if self._opening is None or self._opening.done():
+        if self._opening is None:
+            self.deadline = self._loop.time() + self._patience_s
             self._opening = self.run(self._open(), "open")
         opening = self._opening
         await asyncio.wait([opening])
@@ -192,126 +246,53 @@ class Intake:
             del opening  # the task holds its exception, which holds this frame
 
     async def _open(self) -> None:
-        if self._timer is None:
-            self._tick()  # without it a host that accepts and is silent is waited for without end
-        await self._find()
         try:
-            await asyncio.gather(*(asyncio.shield(member.first) for member in tuple(self.members)))
+            await self._source.start(_NOTHING)
         except FastwireError as exc:
             self.fail(exc)
             raise
+        await self._source.heads()
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
         if self._state is State.NEW:  # ``close`` may have come meanwhile
             self._state = State.OPEN
-        self.run(self._follow(), "topics and partitions")
 
-    async def _find(self) -> None:
-        """Add a member for each existing partition."""
-        backoff = Backoff()
-        deadline = self._loop.time() + self.patience_s
-        while True:
-            try:
-                await self._look(late=False)
-                break
-            except FastwireError as exc:
-                delay = backoff.next()
-                if refused_at_first(exc) or self._loop.time() + delay > deadline:
-                    raise
-                await asyncio.sleep(delay)
-
-    async def _follow(self) -> None:
-        """Add new partitions and topics when the broker notifies of them, or at the next poll."""
-        backoff = Backoff()
-        wait_s = self._poll_s
-        while True:
-            notified = False
-            if self._matching is None:
-                await asyncio.sleep(wait_s)
-            else:
-                notified = await self._matching.wait(wait_s)
-            wait_s = self._poll_s
-            try:
-                await self._look(late=True, everything=not notified)
-            except FastwireError as exc:
-                wait_s = min(wait_s, backoff.failed(log, "cannot look for new topics and partitions", exc))
-            else:
-                backoff.reset()
-
-    async def _look(self, *, late: bool, everything: bool = True) -> None:
-        """Add a member for each new partition; without ``everything`` only for those in the broker's notification."""
-        if self._matching is not None:
-            news = await self._matching.look(everything=everything)
-            for found in news.found:
-                for index in found.indexes:
-                    self._add(found.topic, index, late=late)
-            for member in self.members:
-                if member.topic in news.gone or member.topic.base in news.gone:
-                    self.cluster.completion.assembly.forget(member.number)
-                    member.gone()
-            if news.failure is not None:
-                raise news.failure
-        for topic in self.topics:
-            before = self._counts.get(topic)
-            if before == 0:
-                continue  # not partitioned; that does not change while a topic lives
-            partitions = await self._count(topic)
-            self._counts[topic] = max(before or 0, partitions)
-            for index in range(before or 0, partitions) if partitions or before else (topic.partition,):
-                self._add(topic, index, late=late)
-
-    async def _count(self, topic: Topic) -> int:
-        # The name of a partition is a topic of its own, and must not be looked up as a partitioned topic.
-        if topic.partition >= 0:
-            return 0
-        try:
-            return await self.cluster.partitions(str(topic), self.settings.url, create=self._creates)
-        except FastwireError as exc:
-            raise about(str(topic), exc) from exc
-
-    @property
-    def _creates(self) -> bool:
-        """True if a missing topic may be created."""
-        return False
-
-    def _add(self, topic: Topic, index: int, *, late: bool) -> None:
-        name = topic if topic.partition >= 0 or index < 0 else topic.of_partition(index)
-        number = self.slots.add_log(Log("pulsar", self.settings.url.hosts, str(topic.base), str(index)))
-        self.slots.add(number, number, ordered=self.ordered)
-        want = self.want(name, number, late=late)
-        member = Member(self, name, want, window=self._window, ack_group_s=self._ack_group_s, late=late)
-        member.consumer.permits.hold = self._full
+    def add(self, topic: Topic, *parts: Any, **more: Any) -> M:
+        """Add a member for a partition that the source has found."""
+        member = self._kind(self, topic, *parts, **more)
         self.members.append(member)
         self.added(member)
-        member.task = self.run(member.keep(), str(name))
+        return member
 
-    def member_of(self, letter: DeadLetter) -> Member:
-        """Return the member that read an entry; a topic that was created again has another one, with an equal log."""
+    def member_of(self, letter: DeadLetter) -> M:
+        """Return the member that read an entry."""
         return next(one for one in self.members if self.slots.log(one.number) is letter.log)
 
-    def renew(self, member: Member) -> None:
+    def renew(self, member: M) -> None:
         """Reset the member's slot after a move of its cursor."""
         self.slots.remove(member.number)
-        self.slots.add(member.number, member.number, ordered=self.ordered)
+        self.slots.add(member.number, member.index, ordered=self.ordered)
         self.cluster.completion.assembly.forget(member.number)
         member.reset()
         self.added(member)
 
-    def missed(self, member: Member, error: FastwireError) -> bool:
-        """See ``Host.missed``: a topic that was found by a pattern may be deleted at any time."""
-        if self._matching is None or not is_missing(error):
-            return False
-        self._matching.doubt()
-        return True
-
     def fail(self, error: FastwireError) -> None:
         """End reading: ``take`` returns the chunks read so far, then raises ``error``."""
         if self._failure is None:
-            for link in tuple(self.cluster.links.values()):
-                link.hand_on()
+            self._hand_on()
             self._failure = error
-            self._steer()
-        self._arrived.set()
+            self._source.hold_on()
+            self._end()
 
-    def _check(self) -> None:
+    def _end(self) -> None:
+        self._arrived.set()
+        if not self.over.done():
+            self.over.set_result(None)
+        for member in self.members:
+            member.inform(None)
+
+    def check(self) -> None:
+        """Raise the error of ``fail``, and FastwireError after ``close``."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)  # it would grow with each raise
         if self.closed:
@@ -325,21 +306,13 @@ class Intake:
         """Send the acks that wait, and close consumers and connections. Chunks that were taken stay valid."""
         if self._closing is None:
             self._state = State.CLOSED
-            self._arrived.set()
+            self._end()
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._steer()
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(*(member.leave() for member in self.members), return_exceptions=True)
-        except TimeoutError:
-            log.warning("the broker did not confirm the shutdown in time", timeout_s=CLOSE_S)
-        if self._timer is not None:
-            self._timer.cancel()
         await self._tasks.close()
-        await self.cluster.close()
+        await self._source.close(CLOSE_S)
         self._drop_queue()
 
     # --- chunks
@@ -350,9 +323,8 @@ class Intake:
         while not self._queue or self.closed:
             if self.closed:
                 return None
-            self._check()
-            for link in tuple(self.cluster.links.values()):
-                link.hand_on()
+            self.check()
+            self._hand_on()
             if self._queue:
                 break
             if self.at_end():
@@ -365,26 +337,25 @@ class Intake:
                 self._takers -= 1
         chunk = self._queue.popleft()
         self._bytes -= chunk.nbytes + chunk.dead_letter_bytes
-        self._steer()
+        self._ask_on()
         return chunk
 
     def at_end(self) -> bool:
         """Return True if no chunk can follow: every topic was terminated and read to its end."""
-        return self._matching is None and bool(self.members) and all(member.ended for member in self.members)
+        watching = self._source.settings.pattern is not None
+        return not watching and bool(self.members) and all(member.terminated for member in self.members)
 
-    def on_end(self, member: Member) -> None:
-        """See ``Host.on_end``."""
-        for link in tuple(self.cluster.links.values()):
-            link.hand_on()
+    def on_end(self) -> None:
+        """Note that a topic was terminated and everything in it delivered."""
+        self._hand_on()
         self._arrived.set()
 
-    def drop_chunks(self, moved: Sequence[Member]) -> list[Member]:
+    def drop_chunks(self, moved: Sequence[M]) -> list[M]:
         """Drop all chunks that were not taken; return the members beside ``moved`` that have lost entries by that.
 
         Their entries count as new when they are redelivered, which happens at ``rejoin``.
         """
-        for link in tuple(self.cluster.links.values()):
-            link.hand_on()
+        self._hand_on()
         spared = []
         for chunk in self._queue:
             for number, ledger, first, last in chunk.entries():
@@ -396,129 +367,69 @@ class Intake:
         self._drop_queue()
         return spared
 
+    def _hand_on(self) -> None:
+        for link in tuple(self.cluster.links.values()):
+            link.hand_on()
+
     def _drop_queue(self) -> None:
         for chunk in self._queue:
             chunk.release()
         self._queue.clear()
         self._bytes = 0
-        self._steer()
+        self._ask_on()
 
-    def _steer(self) -> None:
-        """Pause or resume reading and permits, according to the room in the queue."""
-        if self._bytes >= QUEUE_BYTES:
-            self._full = True
-        elif self._bytes <= QUEUE_BYTES // 2:
-            self._full = False
-        pause = self._full and not self._asking and not self.closed
-        for link in tuple(self.cluster.links.values()):
-            if not link.ready:
-                continue
-            if pause:
-                link.transport.pause(Pause.QUEUE)
-            elif link.transport.paused & Pause.QUEUE:
-                link.transport.go_on(Pause.QUEUE)
-        hold = self._full or self._failure is not None
-        for member in self.members:
-            if member.consumer.permits.hold != hold and not self.closed:
-                member.consumer.hold(hold)
-                if member.link is not None:
-                    member.link.flush()
+    def _ask_on(self) -> None:
+        if self._bytes <= QUEUE_BYTES // 2:
+            self._source.resume()
 
-    async def asking(self, waits: Coroutine[Any, Any, Any]) -> Any:
-        """Await responses of the broker, which are read even if the queue is full."""
-        self._asking += 1
-        self._steer()
-        try:
-            return await waits
-        finally:
-            self._asking -= 1
-            self._steer()
+    async def asking(self, waits: Awaitable[Any]) -> Any:
+        """See ``_Source.asking``."""
+        return await self._source.asking(waits)
 
-    # --- events of links
+    # --- what the source tells
 
-    def on_chunk(self, chunk: Chunk) -> None:
-        """Queue a chunk, or release it if it is not wanted."""
-        if self.closed or self._failure is not None or not self.admit(chunk):
+    def on_chunk(self, chunk: Chunk) -> bool:
+        """Queue a chunk; return False if there is room for no other one."""
+        if self.closed or self._failure is not None:
             chunk.release()
-            return
+            return True
+        self.admit(chunk)
         self._queue.append(chunk)
         self._bytes += chunk.nbytes + chunk.dead_letter_bytes
         self._arrived.set()
-        if not self._full and self._bytes >= QUEUE_BYTES:
-            self._steer()
+        return self._bytes < QUEUE_BYTES
 
-    def on_connected(self, link: Link) -> None:
-        """Apply the state of the queue to a new connection."""
-        self._steer()
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        """Request records at once."""
+        self._source.grant(assignments, _NOTHING)
 
-    def on_lost(self, link: Link, reason: Exception | None) -> None:
-        """Forget a lost connection; its members subscribe again on their own."""
-        self.cluster.forget(link)
-        if not self.closed:
-            log.info("connection lost", broker=str(link.address), reason=str(reason or "closed by the broker"))
+    def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
+        """See ``SourceEvents.on_revoked``: records that were received stay, and can be acknowledged."""
 
-    def after_read(self, link: Link) -> None:
-        """Grant permits for consumed ones, and pass the open chunk on if a task waits for one."""
-        for number in self.slots.take_due():
-            self.members[number].consumer.pump()
-        if self._takers and not self._queue:
-            link.hand_on()
+    def on_diverged(self, index: int, reason: str) -> None:
+        """See ``SourceEvents.on_diverged``: ``on_stopped`` follows."""
 
-    # --- the timer
+    def on_stopped(self, index: int, error: LogStopped) -> None:
+        """End reading with ``error``."""
+        self.fail(error)
 
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
-        now = self._loop.time()
-        for link in tuple(self.cluster.links.values()):
-            link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
-        touched = set(self.slots.take_dirty())
-        for number in touched:
-            member = self.members[number]
-            member.acknowledge_again()
-            if member.consumer.uncounted:
-                self._doubted[number] = _Doubt(now)
-        # A member without new entries since the last tick has drained the broker's backlog: fill up its window.
-        for number in self._unsettled - touched:
-            self.members[number].consumer.settle()
-        self._unsettled = touched
-        if now - self._looked_at >= LOOK_S:
-            self._look_after(now, min(now - self._looked_at, 2 * LOOK_S))
-            self._looked_at = now
-        for member in self.members:
-            if member.consumer.acks.due(now):
-                member.send_acks()
-        self.turn(now)
-        for link in tuple(self.cluster.links.values()):
-            if link.connection.has_outbound:
-                link.flush()
-
-    def _look_after(self, now: float, seconds: float) -> None:
-        """Recover permits that were consumed uncounted, and give up chunked messages that stay incomplete."""
-        for number, doubt in tuple(self._doubted.items()):
-            member = self.members[number]
-            if not member.consumer.uncounted:
-                del self._doubted[number]
-            elif now - doubt.since >= doubt.ask_after_s and member.link is not None and not self._full:
-                doubt.since, doubt.ask_after_s = now, min(2 * doubt.ask_after_s, MOST_QUIET_S)
-                self.run(member.ask_stats(member.rejoin), f"permits of {member.topic}")
-        assembly = self.cluster.completion.assembly
-        if not len(assembly) or self._full:
-            return
-        reading = [one for one in self.members if one.link is not None and not one.link.transport.paused]
-        torn = assembly.expired((one.number for one in reading), seconds)
-        for one in reading if torn else ():
-            if one.link is not None:
-                one.link.give_up([each for each in torn if each.entry.consumer_id == one.number])
+    def on_failed(self, error: SourceFailed) -> None:
+        """End reading with ``error``."""
+        self.fail(error)
 
     # --- requests
+
+    @property
+    def live(self) -> list[M]:
+        """The members whose topics exist, and are in this cluster."""
+        return [member for member in self.members if not member.over]
 
     async def last_message_ids(self) -> dict[str, MessageId]:
         """Return the last message id of each partition, by its name; empty partitions are left out."""
         await self.open()
-        found = await self.asking(together(member.last() for member in self.members))
-        return {
-            str(member.topic): last for member, (last, _) in zip(self.members, found, strict=True) if last.entry >= 0
-        }
+        live = self.live
+        found = await self.asking(together(member.last_id() for member in live))
+        return {str(member.topic): last for member, (last, _) in zip(live, found, strict=True) if last.entry >= 0}
 
 
 async def together(waits: Iterable[Awaitable[Any]]) -> list[Any]:

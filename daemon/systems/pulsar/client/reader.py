@@ -1,12 +1,10 @@
 """Readers: they read without a durable subscription and send no acks (spec: pulsar 7.2, 18.2, 25.1)."""
 
-import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Literal, Self
 
 from fastwire.columns.chunk import Chunk
@@ -62,7 +60,7 @@ class _Place:
 _BEGINNING = _Place(PULSAR_EARLIEST, PULSAR_EARLIEST)
 
 
-class Reader(Intake):
+class Reader(Intake[Member]):
     """Reads the chunks of topics from a start position: ``async for chunk in reader``.
 
     ``start`` is ``"earliest"``, ``"latest"``, a time with a time zone, a ``timedelta`` before now, a message of a topic
@@ -81,7 +79,7 @@ class Reader(Intake):
         self,
         settings: ClientSettings,
         pool: Pool,
-        topics: Iterable[str | Topic],
+        topics: Iterable[Topic],
         start: Places = "latest",
         *,
         pattern: TopicPattern | None = None,
@@ -97,9 +95,12 @@ class Reader(Intake):
             settings,
             pool,
             topics,
-            pattern=pattern,
+            Member,
             window=window,
             patience_s=patience_s,
+            pattern=pattern,
+            subscription="",
+            subscription_type="exclusive",
             partition_poll_s=partition_poll_s,
         )
         self._start = places_of(start)
@@ -169,7 +170,7 @@ class Reader(Intake):
 
     def _received(self) -> bool:
         return all(
-            self.slots.staged_position(member.number) >= at.position or member.ended
+            self.slots.staged_position(member.number) >= at.position or member.terminated
             for member, at in self._until.items()
         )
 
@@ -186,10 +187,9 @@ class Reader(Intake):
         return any(self._is_before(member, at) for member, at in last.items())
 
     async def _lasts(self) -> dict[Member, MessageId]:
-        live = [member for member in self.members if not member.ended]
-        return dict(
-            zip(live, (last for last, _ in await self.asking(together(one.last() for one in live))), strict=True)
-        )
+        live = [member for member in self.live if not member.terminated]
+        found = await self.asking(together(member.last_id() for member in live))
+        return {member: last for member, (last, _) in zip(live, found, strict=True)}
 
     def _is_before(self, member: Member, last: MessageId) -> bool:
         """Return True if ``last`` was not taken yet."""
@@ -207,24 +207,19 @@ class Reader(Intake):
         if inclusive is None:
             inclusive = isinstance(checked, MessageId | dict) and checked != LATEST
         await self.open()
-        if problem := self._problem(checked, self.members):
+        if problem := self._problem(checked, self.live):
             raise ValueError(problem)
         self._start, self._inclusive, self._before_end = checked, inclusive, int(inclusive)
-        for member in self.members:
+        for member in self.live:
+            member.rejoin()
+        self.drop_chunks(self.members)
+        for member in self.live:
             member.late = False
-        tasks = [
-            self.run(member.rejoin(partial(self._begin_anew, member)), f"seek {member.topic}")
-            for member in self.members
-        ]
-        await self.asking(together(asyncio.shield(task) for task in tasks))
+            self._taken.pop(member.number, None)
+            self._places.pop(member.number, None)
+            self.renew(member)
         # "latest" and times are resolved by the subscribe.
-        await self.asking(together(member.there() for member in self.members))
-
-    def _begin_anew(self, member: Member) -> None:
-        self.drop_chunks(self.members)  # also those of the other members, which are moved next
-        self._taken.pop(member.number, None)
-        self._places.pop(member.number, None)
-        self.renew(member)
+        await self.asking(together(member.there() for member in self.live))
 
     # --- called by the intake
 
@@ -258,7 +253,7 @@ class Reader(Intake):
         return ""
 
     def prepare(self, member: Member) -> SubscribeRequest:
-        """See ``Host.prepare``: begin at the received position, or at the start."""
+        """See ``Intake.prepare``: begin at the received position, or at the start."""
         place = self._places.get(member.number)
         if place is None:
             place = self._begin(member)

@@ -71,6 +71,9 @@ class Host(Protocol[P_contra]):
     def missed(self, partition: P_contra) -> None:
         """Note that a topic found by a pattern does not exist."""
 
+    def note_acks(self, partition: P_contra) -> None:
+        """Note that a consumer may have acks to send."""
+
     def reconnecting(self, partition: P_contra, reason: str) -> None:
         """Note that a consumer has to reconnect."""
 

@@ -8,12 +8,10 @@ from typing import Any
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
 from fastwire.position import Gap, Log, Position, Span
-from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.protocol.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.protocol.event import ConsumerClosed, EntryRejected, TopicMigrated
-from fastwire.pulsar.protocol.request import BrokerError
 from fastwire.pulsar.reading.assembly import Torn
 from fastwire.reason import Reason
 
@@ -23,13 +21,15 @@ from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
 from ...reading.stage import Stage, StagedPartition
 from ...source import Assignment, First, LogStopped, SourceFailed, StopReason
+from ..refusal import is_missing
 from ..routed import RoutedConsumer
 from .coverage import Landed, declared_gap, landed_of, newly_landed
 from .firstposition import StartAt, seek
 from .host import Host
 
-__all__ = ["Partition"]
+__all__ = ["REFUSED_AS", "Partition"]
 
+REFUSED_AS = {Reason.DECRYPTION: "decrypted", Reason.FRAME: "received"}  # others cannot be decoded
 ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
 
 log = get_logger("source")
@@ -139,18 +139,16 @@ class Partition(StagedPartition, RoutedConsumer):
         if event.is_dead_letter:
             log.debug("entry is a dead letter", topic=str(self.log), position=where, reason=entry.reason)
             return
+        what = REFUSED_AS.get(entry.reason, "decoded")
         if entry.reason is Reason.DECRYPTION:
-            what, cure = (
-                "decrypted",
-                (
-                    "; source.encryption.private_keys has to name a key that opens it, "
-                    'or on_failure = "discard" or "consume" would go on without'
-                ),
+            cure = (
+                "; source.encryption.private_keys has to name a key that opens it, "
+                'or on_failure = "discard" or "consume" would go on without'
             )
         elif entry.reason is Reason.FRAME:
-            what, cure = "received", ""
+            cure = ""
         else:
-            what, cure = "decoded", '; on_corrupt = "dead_letter" would keep it as a dead letter and go on'
+            cure = '; on_corrupt = "dead_letter" would keep it as a dead letter and go on'
         why: StopReason = "encrypted" if entry.reason is Reason.DECRYPTION else "undecodable"
         self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}){cure}", why))
 
@@ -217,7 +215,7 @@ class Partition(StagedPartition, RoutedConsumer):
                 self.error = str(exc)
                 if self._fatal(exc):
                     return
-                if self.discovered and _is_missing(exc):
+                if self.discovered and is_missing(exc):
                     self._host.missed(self)
                 delay = self._backoff.failed(log, "cannot subscribe, retrying", exc, topic=str(self.log))
                 continue
@@ -225,11 +223,11 @@ class Partition(StagedPartition, RoutedConsumer):
         self._offer()
 
     async def _attempt(self) -> None:
-        """Subscribe once, and ask for the end of the log and the cursor."""
+        """Subscribe once, and learn what the broker knows of the log."""
         async with self._host.gate:
             self._is_another_log = await self._host.is_another_log(self)
             await self._subscribe()
-            await self._ask_last()
+            await self._learn()
         # A topic that is deleted from here on must not be recreated, empty and without partitions, by a reconnect.
         self.consumer.want = replace(self.consumer.want, create=False)
         self.error = ""
@@ -238,7 +236,7 @@ class Partition(StagedPartition, RoutedConsumer):
         self.inform(self.head)
 
     def _fatal(self, exc: FastwireError) -> bool:
-        missing = self.discovered and _is_missing(exc)
+        missing = self.discovered and is_missing(exc)
         if not self._first or self.informed.done() or missing or not self._host.is_fatal(exc):
             return False
         wrong = isinstance(exc, ConfigurationRefused)
@@ -257,6 +255,10 @@ class Partition(StagedPartition, RoutedConsumer):
             raise FastwireError("the log was given up")
         self._active.clear()
         await self._join(link)
+
+    async def _learn(self) -> None:
+        """Ask for what an assignment says of the log; also before this consumer takes over as the active one."""
+        await self._ask_last()
 
     async def _ask_last(self) -> None:
         """Ask for the end of the log and the cursor."""
@@ -304,7 +306,7 @@ class Partition(StagedPartition, RoutedConsumer):
     async def _take_over(self) -> None:
         """Handle the change to the active consumer: the cursor that the broker reported before is out of date."""
         try:
-            await self._ask_last()
+            await self._learn()
         except FastwireError as exc:
             self.error = str(exc)
             await self._withdraw()
@@ -331,17 +333,19 @@ class Partition(StagedPartition, RoutedConsumer):
 
     def reestablish(self, reason: str) -> None:
         """Close the consumer and subscribe again, so that the count of permits begins anew."""
-        self._let_go(Stage.CONNECTING, reason)
-        self._spawn(self._rejoin())
+        self._instead(Stage.CONNECTING, reason, self._rejoin)
 
     def void(self) -> None:
         """Subscribe again, because staged records are discarded and the broker has to redeliver them."""
-        self._host.slots.void_staged(self.consumer.consumer_id)
-        self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
+        self._forget_staged()
         if self.granted:
             self.move(Stage.CONNECTING)
             self._host.slots.detach(self.consumer.consumer_id)
             self._spawn(self._rejoin())
+
+    def _forget_staged(self) -> None:
+        self._host.slots.void_staged(self.consumer.consumer_id)
+        self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
 
     def vanish(self) -> None:
         """Close the consumer of a deleted topic, keep the subscription, and wait for a new topic of this name."""
@@ -358,13 +362,17 @@ class Partition(StagedPartition, RoutedConsumer):
 
     def _end(self, to: Stage, reason: str, error: str = "") -> None:
         """Move to a stage that is over, also while subscribing, and close the consumer."""
+        self.error = error
+        self._instead(to, reason, self._withdraw)
+        self.inform(None)
+
+    def _instead(self, to: Stage, reason: str, work: "Callable[[], Coroutine[Any, Any, None]]") -> None:
+        """Move to a stage without an assignment, and do ``work`` in place of what this partition does now."""
         task = self._task
         if task is not None:
             task.cancel()
-        self.error = error
         self._let_go(to, reason)
-        self._spawn(self._run_after(task, self._withdraw))
-        self.inform(None)
+        self._spawn(self._run_after(task, work))
 
     @staticmethod
     async def _run_after(task: "asyncio.Task[None] | None", work: "Callable[[], Coroutine[Any, Any, None]]") -> None:
@@ -559,7 +567,3 @@ class Partition(StagedPartition, RoutedConsumer):
             return None
         await self._ask_last()
         return self.cursor
-
-
-def _is_missing(exc: FastwireError) -> bool:
-    return isinstance(exc, BrokerError) and exc.code == pb.TopicNotFound

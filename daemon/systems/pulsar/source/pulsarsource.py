@@ -1,9 +1,9 @@
 """Source of Pulsar topics for one pipeline: partitions, one clock for all of them, permits, acks and memory."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
@@ -29,6 +29,7 @@ from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good, is_of_login
+from ..settings import ClientSettings
 from ..topics import News, Topics
 from .firstposition import FirstPositions, StartAt
 from .partition import Partition
@@ -36,7 +37,7 @@ from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
 from .watch import Watch
 
-__all__ = ["PulsarSource"]
+__all__ = ["Beside", "PulsarSource"]
 
 SETUPS_AT_ONCE = 64  # concurrent lookups and subscribes; more would only wait for each other
 # An offer is a commit and a look at all logs that are read: while more logs connect, fewer than those wait this long.
@@ -47,11 +48,25 @@ MOST_UNCOMPARED = 3  # attempts to read the last landed entry, before the log is
 log = get_logger("source")
 
 
+class Beside(Protocol):
+    """Readers of one partition beside the subscription; most pipelines need none, so they are loaded at their use."""
+
+    async def witness_at(self, settings: ClientSettings, topic: str, at: Position) -> int | None:
+        """Return the witness of the entry ``at``; None if the broker no longer has it, or its bytes no checksum."""
+
+    async def entry_before(self, settings: ClientSettings, topic: str, time: datetime) -> Position | None:
+        """Return the position before the first entry that was published at ``time`` or later; None if there is none."""
+
+
 class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
-    """The Source of one pipeline (``systems.source``). ``events`` is the pipeline."""
+    """The Source of one pipeline (``systems.source``).
+
+    ``events`` is the pipeline; ``beside`` gives the readers for entries that have landed, and for ends by time.
+    """
 
     system = "pulsar"
     goes_back = False  # the broker's cursor decides
+    creates = False  # brokers create no topic for the first question about it
     _stats: Stats
 
     def __init__(
@@ -61,6 +76,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         pool: Pool,
         *,
         metrics: PipelineMetrics | None = None,
+        beside: Callable[[], Beside] | None = None,
     ) -> None:
         super().__init__(events, metrics)
         self.settings = settings
@@ -68,8 +84,9 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self.cluster = Cluster(settings, self.slots, pool, self)
         self.gate = asyncio.Semaphore(SETUPS_AT_ONCE)
         self._pool = pool
+        self._beside = beside or _without_readers
         self._by_log: dict[Log, Partition] = {}
-        self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern)
+        self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern, create=self.creates)
         self._first_positions = FirstPositions(settings)
         self._ends = Ends(settings.end)
         self._watch = Watch(self)
@@ -123,7 +140,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                 continue
             if granted:
                 self._watch.granted(partition)
-                self._note_acks(partition)
+                self.note_acks(partition)
                 if partition.link is not None:
                     links.add(partition.link)
         for link in links:
@@ -140,7 +157,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             except LogStopped as exc:
                 partition.stop(exc)
                 continue
-            self._note_acks(partition)
+            self.note_acks(partition)
             self._watch.landed(partition, coverage)
 
     def void(self, indexes: Collection[int] | None = None) -> None:
@@ -240,12 +257,10 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         # A compacted ledger has other bytes at the same place, and a topic that has moved is at another address.
         if log_ not in self._to_compare or self.settings.read_compacted or log_.cluster != self.settings.cluster:
             return False
-        from .lastentry import witness_at  # a reader, which a new dataset does not need
-
         end, witness = self._to_compare[log_]
         await partition.reach()
         try:
-            found = await witness_at(self.settings, partition.consumer.want.topic, end)
+            found = await self._beside().witness_at(self.settings, partition.consumer.want.topic, end)
         except (FastwireError, TimeoutError) as exc:
             why = str(exc) or "no answer in time"
             partition.uncompared += 1
@@ -351,11 +366,14 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._look_after_consumers(now)
         if self._watch.due(now):
             self._watch.look(now)
-            self._stats.count(self.cluster.links.values())
-            self._stats.look(now)
+            self._count(now)
         for link in tuple(self.cluster.links.values()):
             if link.connection.has_outbound:
                 link.flush()
+
+    def _count(self, now: float) -> None:
+        self._stats.count(self.cluster.links.values())
+        self._stats.look(now)
 
     def _look_after_consumers(self, now: float) -> None:
         touched = set(self.slots.take_dirty())
@@ -364,22 +382,21 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             partition = self.partitions[consumer_id]
             if (late := self.slots.take_late(consumer_id)) and not partition.over:
                 partition.on_late(Position(*late[0][:2]))
-            again = partition.consumer.acknowledge_again(now)
-            self._watch.came(partition, again)
-            if again:
-                self._note_acks(partition)
+            self._watch.came(partition, partition.acknowledge_again())
+            self.note_acks(partition)
         # A consumer without records since the last look has drained the broker: restore its window.
         for consumer_id in self._unsettled - touched:
             self.partitions[consumer_id].consumer.settle()
         self._unsettled = touched
         for consumer_id in tuple(self._acking):
-            consumer = self.partitions[consumer_id].consumer
-            if consumer.acks.due(now):
-                consumer.send_acks(now)
-                if not consumer.acks.waiting:
+            partition = self.partitions[consumer_id]
+            if partition.consumer.acks.due(now):
+                partition.send_acks()
+                if not partition.consumer.acks.waiting:
                     self._acking.discard(consumer_id)
 
-    def _note_acks(self, partition: Partition) -> None:
+    def note_acks(self, partition: Partition) -> None:
+        """Note that a consumer may have acks to send."""
         if partition.consumer.acks.waiting:
             self._acking.add(partition.consumer.consumer_id)
 
@@ -416,41 +433,50 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         service: ServiceUrl | None = None,
         cluster: str = "",
     ) -> Partition:
-        settings = self.settings
-        name = topic if topic.partition >= 0 or index < 0 else topic.of_partition(index)
         log_ = self._log(topic, index, cluster)
         log_index = self.slots.add_log(log_)
         consumer_id = len(self.partitions)
-        discovered = settings.pattern is not None
-        self.slots.add(consumer_id, log_index, ordered=settings.ordered)
-        want = SubscribeRequest(
+        self.slots.add(consumer_id, log_index, ordered=self.ordered)
+        name = topic if topic.partition >= 0 or index < 0 else topic.of_partition(index)
+        consumer = ConsumerMachine(self._want(name, consumer_id, late=late), self.slots, self.settings.most_permits)
+        partition = self._partition(
+            name,
+            log_index,
+            log_,
+            consumer,
+            service or self.settings.url,
+            first=first,
+            late=late,
+            discovered=self.settings.pattern is not None,
+        )
+        self.logs.append(log_)
+        self.partitions.append(partition)
+        self._by_log[log_] = partition
+        return partition
+
+    def _want(self, name: Topic, consumer_id: int, *, late: bool) -> SubscribeRequest:
+        settings = self.settings
+        return SubscribeRequest(
             topic=str(name),
             subscription=settings.subscription,
             subscription_type=settings.wire_type,
             consumer_id=consumer_id,
             consumer_name=settings.consumer_name,
-            create=not discovered,
+            create=settings.pattern is None,
             priority_level=settings.priority,
             properties=settings.properties,
             subscription_properties=settings.subscription_properties,
             replicate_state=settings.replicate_state,
             read_compacted=settings.read_compacted,
         )
-        consumer = ConsumerMachine(want, self.slots, settings.most_permits)
-        partition = Partition(
-            self,
-            log_index,
-            log_,
-            consumer,
-            service or settings.url,
-            first=first,
-            late=late,
-            discovered=discovered,
-        )
-        self.logs.append(log_)
-        self.partitions.append(partition)
-        self._by_log[log_] = partition
-        return partition
+
+    def _partition(self, name: Topic, *parts: Any, **more: Any) -> Partition:
+        return Partition(self, *parts, **more)
+
+    @property
+    def ordered(self) -> bool:
+        """True if slots expect the entries of a log in order, and land them so."""
+        return self.settings.ordered
 
     @property
     def memory_limit(self) -> int:
@@ -475,8 +501,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             if news.failure is None:
                 backoff.reset()
             else:
-                wait_s = min(wait_s, backoff.next())
-                log.debug("cannot find the topics", error=str(news.failure))
+                wait_s = min(wait_s, backoff.failed(log, "cannot look for new topics and partitions", news.failure))
 
     def _take_in(self, news: News, *, first: bool) -> list[Partition]:
         """Drop deleted topics; return the partitions that are new."""
@@ -535,9 +560,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     async def _end_at(self, partition: Partition, time: datetime) -> Position:
         """Return the position before the first entry of ``time`` or later, or the end of the log."""
-        from .entryattime import entry_before  # a reader, which only a run with an end needs
-
-        found = await entry_before(self.settings, partition.consumer.want.topic, time)
+        found = await self._beside().entry_before(self.settings, partition.consumer.want.topic, time)
         return found or partition.head or PULSAR_EARLIEST
 
     async def _cursor_before(self, partition: Partition, head: Position, coverage: Coverage) -> Position | None:
@@ -556,15 +579,18 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     # --- the end
 
     async def _say_goodbye(self) -> None:
-        now = self._loop.time()
         for partition in self.partitions:
-            partition.consumer.send_acks(now)
+            partition.send_acks()
         links = [link for link in self.cluster.links.values() if link.ready]
         for link in links:
             link.transport.go_on(Pause.MEMORY | Pause.QUEUE)
             link.flush()
         await asyncio.gather(*(link.receipts() for link in links))
         await asyncio.gather(*(one.leave() for one in self.partitions if one.consumer.phase is not Phase.DETACHED))
+
+
+def _without_readers() -> Beside:
+    raise NotImplementedError("a source without a dataset compares nothing, and has no end")
 
 
 def _last_entries(coverage: Coverage, logs: Iterable[Log]) -> dict[Log, tuple[Position, int]]:

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.pattern import TopicPattern
@@ -13,7 +14,7 @@ from ...reading.sourcefields import source_fields
 from ..config import PulsarSourceConfig
 from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, pattern_of
 
-__all__ = ["PulsarSettings", "settings_from"]
+__all__ = ["PulsarSettings", "settings_from", "with_client"]
 
 # More permits than this gain nothing, and a thousand partitions together need no more than the second number.
 MOST_PERMITS = 10_000
@@ -51,6 +52,11 @@ class PulsarSettings(ClientSettings):
     def ordered(self) -> bool:
         """True if each partition is delivered in order to one reader."""
         return self.subscription_type in ("exclusive", "failover")
+
+
+def with_client(client: ClientSettings, **own: Any) -> PulsarSettings:
+    """Return settings of a source with the connections of ``client``."""
+    return PulsarSettings(**{name: getattr(client, name) for name in ClientSettings.__dataclass_fields__}, **own)
 
 
 def settings_from(

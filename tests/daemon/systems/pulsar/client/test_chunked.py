@@ -9,9 +9,8 @@ import pytest
 from fastwire.pulsar.columns import redeliveries
 from fastwire.pulsar.format.payload import Entry, Record, encode_chunks
 from fastwire_daemon.pulsar import DeadLetterPolicy, Delivery, MessageId, RedeliveryBackoff
-from tests.support.hostile import pulsar as hostile
 from tests.support.pulsar.client_scene import playing, take, values
-from tests.support.source_pipe import entries, entry, until
+from tests.support.source_pipe import entry, until
 
 TYPES = ["exclusive", "failover", "shared", "key_shared"]
 QUICK = RedeliveryBackoff(0.0, 1.0, 0.0)
@@ -204,34 +203,3 @@ async def test_a_message_that_came_too_often_is_one_dead_letter(stored: str) -> 
         assert (row["value"], row["key"]) == (b"x" * 1000, b"k")
         headers = {one["key"]: one["value"] for one in row["headers"]}
         assert (headers["a"], headers["ORIGIN_MESSAGE_ID"]) == (b"b", str(at).encode())
-
-
-@pytest.mark.usefixtures("asks_soon")
-async def test_permits_that_damage_has_cost_come_back() -> None:
-    """The permits of a batch with a wrong checksum are unknown: the consumer subscribes again once no record comes."""
-    async with playing() as (broker, client):
-        whole = entry(0)
-        broken = Entry(whole.body[:-1] + b"?", 10, 0, 9, whole.publish_time, True)
-        broker.append("t", [*[broken] * 6, *entries(1, 5)])
-        async with client.subscribe("t", "s", start="earliest", window=20) as consumer:
-            chunks = await take(consumer, 50)
-            assert sum(len(chunk.dead_letters) for chunk in chunks) <= 6
-            for chunk in chunks:
-                await chunk.ack_to(receipt=True)
-            assert broker.backlog("t", "s") == 0
-
-
-@pytest.mark.usefixtures("asks_soon")
-async def test_permits_come_back_although_the_broker_tells_no_count() -> None:
-    async with playing(broker=hostile.Reticent(every=1000)) as (broker, client):
-        whole = entry(0)
-        broken = Entry(whole.body[:-1] + b"?", 10, 0, 9, whole.publish_time, True)
-        broker.append("t", [*[broken] * 6, *entries(1, 5)])
-        async with client.subscribe("t", "s", start="earliest", window=20) as consumer:
-            rows = 0
-            while broker.backlog("t", "s"):
-                chunk = await consumer.receive()
-                assert chunk is not None
-                rows += chunk.rows
-                await chunk.ack_to(receipt=True)
-            assert rows >= 50

@@ -13,6 +13,7 @@ from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Record, encode_chunks
 from fastwire.pulsar.protocol.request import BrokerError
+from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.pulsar import PulsarConnection
 from fastwire_daemon.devbroker.pulsar.broker import HANDLERS
 from fastwire_daemon.pulsar import MessageId, RedeliveryBackoff, connect
@@ -328,7 +329,7 @@ async def test_a_full_queue_stops_the_reading_and_acks_still_work() -> None:
         async with client.subscribe("t", "s", start="earliest", window=100_000) as consumer:
             first = await consumer.receive()
             assert first is not None
-            await until(lambda: consumer._full, "a full queue")
+            await until(lambda: consumer._source._full, "a full queue")
             await first.ack(receipt=True)
             assert broker.backlog("t", "s") == 600 - first.rows
             rows = first.rows
@@ -359,6 +360,8 @@ async def test_refusals_are_told_at_once() -> None:
         client.subscribe("t", "s")
     with pytest.raises(ValueError, match="use pulsar://"):
         connect("kafka://h")
+    with pytest.raises(ConfigError, match="tokn"):
+        connect("pulsar://h", auth={"tokn": "t"})
 
 
 async def test_cancelled_anywhere_it_closes_in_order() -> None:

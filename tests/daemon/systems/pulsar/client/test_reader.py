@@ -178,7 +178,7 @@ async def test_closed_at_each_turn_of_its_opening(kind: str, waits: str) -> None
             waiting = asyncio.ensure_future(one.receive() if waits == "receive" else one.open())
             for _ in range(turns):
                 await asyncio.sleep(0)
-            opened = bool(one.members) and all(member.first.done() for member in one.members)
+            opened = bool(one.members) and all(member.informed.done() for member in one.members)
             await client.close()
             async with asyncio.timeout(10):
                 (ended,) = await asyncio.gather(waiting, return_exceptions=True)

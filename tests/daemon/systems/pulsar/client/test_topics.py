@@ -52,15 +52,6 @@ async def test_a_watched_pattern_is_not_polled(reading: bool) -> None:
             assert values(chunk)[0] == b"1:0"
 
 
-async def test_without_a_watcher_a_pattern_is_polled() -> None:
-    async with playing(watchable=False) as (broker, client):
-        async with client.subscribe(parse_pattern("pat-.*"), "s", partition_poll_s=0.05) as consumer:
-            broker.create_topic("pat-b", 2)
-            broker.append("pat-b-partition-1", entries(0, 1))
-            (chunk,) = await take(consumer, 10)
-            assert chunk.message_id(0).partition == 1
-
-
 async def test_every_consumer_has_a_name() -> None:
     async with playing(2) as (broker, client):
         async with (
@@ -87,7 +78,7 @@ async def test_non_persistent_topics_are_refused() -> None:
 async def test_a_subscription_that_cannot_come_back_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "fastwire.client"):
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
         async with playing() as (broker, client):
             broker.append("t", entries(0, 1))
             async with client.subscribe("t", "s", start="earliest") as consumer:
@@ -114,7 +105,7 @@ async def test_a_later_topic_that_is_refused_fails_the_loop(monkeypatch: pytest.
 
 
 async def test_a_poll_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "fastwire.client"):
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
         async with playing(1) as (broker, client):
             async with client.subscribe("t", "s", partition_poll_s=0.05) as consumer:
 

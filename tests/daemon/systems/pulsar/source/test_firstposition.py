@@ -8,7 +8,8 @@ from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
-from fastwire_daemon.systems.pulsar.source import lastentry, pulsarsource
+from fastwire_daemon.systems.pulsar.client import beside
+from fastwire_daemon.systems.pulsar.source import pulsarsource
 from fastwire_daemon.systems.pulsar.source.coverage import Landed, declared_gap, landed_of, newly_landed
 from fastwire_daemon.systems.reading.stage import Stage
 from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving
@@ -168,7 +169,7 @@ async def test_a_last_entry_that_cannot_be_read_is_waited_for_a_while(
             await pipe.got(100)
             await pipe.drained()
         broker.append("t", entries(10, 2))
-        monkeypatch.setattr(lastentry, "witness_at", silent)
+        monkeypatch.setattr(beside, "witness_at", silent)
         async with reading(broker, coverage=pipe.coverage) as again:
             await again.got(20)
             assert tried == pulsarsource.MOST_UNCOMPARED
