@@ -25,6 +25,7 @@ class Host(Protocol[P_contra]):
     cluster: Cluster
     slots: SlotTable
     gate: asyncio.Semaphore
+    follows_group: bool  # see ``LimitedSource``
 
     @property
     def closing(self) -> bool:

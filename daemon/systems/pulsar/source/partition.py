@@ -511,6 +511,8 @@ class Partition(StagedPartition, RoutedConsumer):
             self._retire()
             return False
         self.move(Stage.READING)
+        if self._host.follows_group:
+            self._forget_staged()  # a program's Coverage has no part of an earlier assignment that is not acknowledged
         landed = self.landed(coverage)
         if not self.consumer.ordered and landed is not None:
             self._host.slots.set_landed_runs(self.consumer.consumer_id, landed.runs)

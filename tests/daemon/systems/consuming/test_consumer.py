@@ -22,6 +22,8 @@ from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, added_firsts
 from tests.brokers.ports import free_ports
+from tests.support.pulsar.client_scene import playing
+from tests.support.source_pipe import entries, until
 
 FIRST = {b"%d-%d" % (partition, number) for partition in range(2) for number in range(100)}
 
@@ -179,6 +181,23 @@ async def test_a_partition_that_comes_back_goes_on_where_the_group_is(broker: An
             while len(seen) < len(later) + len(newest):
                 await acknowledged(one, seen)
     assert sorted(seen) == sorted(later | newest)
+
+
+@pytest.mark.parametrize("kind", ["failover", "shared"])
+async def test_what_was_not_acknowledged_comes_again_after_a_lost_connection(kind: str) -> None:
+    """Also what was received and not taken; an acknowledgement from before counts no more."""
+    async with playing() as (broker, _):
+        broker.append("t", entries(0, 3))
+        async with connect(broker.url).subscribe("t", "s", subscription_type=kind) as consumer:
+            first = await taken(consumer, 30)
+            broker.append("t", entries(3, 1))
+            await until(lambda: bool(consumer._queue), "a chunk that is not taken")
+            broker.drop_connections()
+            again = await taken(consumer, 40)
+            assert sorted(values(again)[-40:]) == sorted(values(first) + [b"3:%d" % row for row in range(10)])
+            await first[-1].ack_to()
+            await again[-1].ack_to()
+            await until(lambda: broker.backlog("t", "s") == 0, "the acks")
 
 
 async def fill(consumer: Consumer, held: list[Delivery]) -> None:
