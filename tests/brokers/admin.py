@@ -110,25 +110,11 @@ class PulsarAdmin:
             for consumer in self.stats(name)["subscriptions"].get(subscription, {}).get("consumers", ())
         ]
 
-    def mark_deleted(self, topic: str, subscription: str) -> str:
-        """The cursor's mark-delete position of a plain topic or of one partition, as ``ledger:entry``."""
-        cursor = self.internal_stats(topic)["cursors"][urllib.parse.quote(subscription, safe="")]
-        return str(cursor["markDeletePosition"])
-
     def create_subscription(self, topic: str, subscription: str, *, latest: bool = False) -> None:
         """Create a durable subscription at the start or the end of the topic."""
         edge = 2**63 - 1 if latest else -1
         path = self._path(topic, f"subscription/{urllib.parse.quote(subscription, safe='')}")
         self.call("PUT", path, {"ledgerId": edge, "entryId": edge})
-
-    def delete_subscription(self, topic: str, subscription: str, *, force: bool = True) -> None:
-        """Delete a subscription of a topic (of all its partitions)."""
-        name = urllib.parse.quote(subscription, safe="")
-        self.call("DELETE", self._path(topic, f"subscription/{name}?force={'true' if force else 'false'}"))
-
-    def skip_all(self, topic: str, subscription: str) -> None:
-        """Move the subscription to the end of the topic."""
-        self.call("POST", self._path(topic, f"subscription/{urllib.parse.quote(subscription, safe='')}/skip_all"))
 
     def set_retention(self, topic: str, minutes: int) -> None:
         """A policy of one topic, which the broker keeps in a topic of its own."""
