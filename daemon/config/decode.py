@@ -175,7 +175,10 @@ def _of_topic(path: Path | None, name: str) -> Path | None:
 def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
     """Return the table with these keys. Raises ConfigError."""
     try:
-        return DecodeConfig.model_validate(keys)
+        made = DecodeConfig.model_validate(keys)
+        if made.definition is not None or made.registry is not None:
+            return made
+        problems = [Problem("", "decode.schema", NEEDED)]
     except ValidationError as exc:
         problems = [
             Problem(
