@@ -1,7 +1,7 @@
 """Values as columns, at a prompt: the table ``[decode]`` as an argument, and the rows of a batch by it."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,12 +118,16 @@ def chosen_columns(decoder: "ValueDecoder", columns: Sequence[str] | None) -> Se
 
 
 def first_inferred(
-    decoder: "ValueDecoder", pieces: Iterator[Undecoded], limit: int | None, columns: Sequence[str] | None
+    decoder: "ValueDecoder",
+    pieces: Iterator[Undecoded],
+    limit: int | None,
+    columns: Sequence[str] | None,
+    inferred: Callable[[], None],
 ) -> Iterator[Undecoded]:
     """Yield ``pieces`` after ``decoder`` has got the columns of the values in the first of them.
 
-    Those are so many rows as pipelines look at, or ``limit`` if that is less. Raises DatasetMismatchError, and
-    FastwireError if none of them has one of the ``columns``.
+    ``inferred`` is called then. Those are so many rows as pipelines look at, or ``limit`` if that is less. Raises
+    DatasetMismatchError, and FastwireError if none of them has one of the ``columns``.
     """
     from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES
 
@@ -144,6 +148,7 @@ def first_inferred(
             f'the first {min(rows, wanted):,} records have no field "{strange}"{nearest(strange, known) or "."} '
             f"They have {', '.join(decoder.columns)}; a written schema may have fields that come later"
         )
+    inferred()
     yield from first
     yield from pieces
 

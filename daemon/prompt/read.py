@@ -21,7 +21,7 @@ from ..config.rowwise import quoted, types_of_records
 from ..systems.base import TopicReader
 from ..systems.registry import reading, system_named
 from .background import Background
-from .columns import in_schema, only_columns, schema_with_nulls, with_columns
+from .columns import asked_for, in_schema, only_columns, schema_with_nulls, with_columns
 from .decoding import Undecoded, chosen_columns, decode_table, decoded, decoder_for, first_inferred
 from .feed import Feed
 from .progress import Progress
@@ -29,6 +29,8 @@ from .progress import Progress
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
+
+    from ..sinks.valuedecoder import ValueDecoder
 
 __all__ = ["Records", "read"]
 
@@ -145,17 +147,18 @@ class Records:
         names = ", ".join(self._topics.names) or self._topics.pattern
         return f"<Records of {names} at {self._connection.url}: to_polars() and others read them>"
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, only: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records as they come. Memory is bounded: nothing more is read while nothing is taken.
 
-        Records that cannot be decoded are left out; ``dead_letters`` has them, and a warning counts them at the end.
-        Raises FastwireError where brokers refuse or do not answer, and for a value that does not fit if
-        ``decode.on_error`` is "stop".
+        Of columns that are inferred those alone are decoded that ``only`` names, in the case of SQL. Records that
+        cannot be decoded are left out; ``dead_letters`` has them, and a warning counts them at the end. Raises
+        FastwireError where brokers refuse or do not answer, and for a value that does not fit if ``decode.on_error`` is
+        "stop".
         """
-        self.dead_letters, self.dead_letter_count, self.failure = [], 0, None
+        self.dead_letters, self.dead_letter_count, self.failure, self.names = [], 0, None, ()
         try:
             with Progress(self._progress) as progress:
-                for batch in self._limited(progress):
+                for batch in self._limited(progress, only):
                     progress.add(batch.num_rows)
                     yield batch
         except FastwireError as exc:
@@ -180,10 +183,10 @@ class Records:
         Columns that are inferred are those of the first 10,000. A later record with a further field ends the reading
         with FastwireError, unless ``columns`` of ``read`` or ``only``, in the case of SQL, leave its column out.
         """
-        batches = self.batches()
+        batches = self.batches(only)
         first = next(batches, None)
         schema = self._empty() if first is None else first.schema
-        self.names = tuple(schema.names)
+        self.names = self.names or tuple(schema.names)
         if only is not None:
             first = None if first is None else only_columns(first, only)
             schema = schema if first is None else first.schema
@@ -246,7 +249,7 @@ class Records:
 
     # --- reading
 
-    def _limited(self, progress: Progress) -> Iterator[pa.RecordBatch]:
+    def _limited(self, progress: Progress, only: Collection[str] | None) -> Iterator[pa.RecordBatch]:
         left = self._limit
         if left == 0:
             return
@@ -255,7 +258,7 @@ class Records:
             progress.share = lambda: None if feed.opened is None else feed.opened.share
             pieces = self._pieces(feed)
             if decoder is not None and decoder.infers:
-                pieces = first_inferred(decoder, pieces, left, self._columns)
+                pieces = first_inferred(decoder, pieces, left, self._columns, partial(self._inferred, decoder, only))
             for batch, runs in pieces:
                 for rows, letters in decoded(decoder, batch, runs, self._columns):
                     self._note(letters)
@@ -266,6 +269,11 @@ class Records:
                         left -= piece.num_rows
                         if left <= 0:
                             return
+
+    def _inferred(self, decoder: "ValueDecoder", only: Collection[str] | None) -> None:
+        self.names = decoder.columns
+        if only is not None:
+            decoder.keep(asked_for(decoder.columns, only))
 
     def _pieces(self, feed: Feed[TopicReader, Chunk]) -> Iterator[Undecoded]:
         """Yield what is wanted of the chunks of ``feed``."""

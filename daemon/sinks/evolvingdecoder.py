@@ -84,6 +84,7 @@ class EvolvingDecoder:
         self._infers = infers
         self._maps = maps
         self._widens = widens
+        self._kept: frozenset[str] | None = None
         self._written: dict[int, Written] = {}
         self._refusals: dict[int, str] = {}
         self._admitted: set[int] = set()
@@ -172,7 +173,7 @@ class EvolvingDecoder:
             table = self._of_table(union)
             return misfit(self._of_table(self._program), table) or crossed(table)
 
-        found = growth(self._program, values, refusal, self._maps, unites=self._widens, wider=wider)
+        found = growth(self._program, values, refusal, self._maps, unites=self._widens, wider=wider, only=self._kept)
         self._read_into(found.program)
         return found
 
@@ -181,6 +182,12 @@ class EvolvingDecoder:
         if self.columns != tuple(types):
             self._admitted.clear()  # their columns may not be among these
             self._read_into(program_of(types))  # a value may lack each of them
+
+    def keep(self, names: Collection[str]) -> None:
+        """Decode these inferred columns alone from now on; other fields of the values are passed over."""
+        self._kept = frozenset(names)
+        kept, self._program = [each for each in self.columns if each.name in names], ()
+        self._read_into(program_of(kept))
 
     def adopt(self, types: Sequence[Column]) -> None:
         """Add the columns of the dataset, so that all records are read into the same ones.
@@ -220,7 +227,13 @@ class EvolvingDecoder:
     def _new(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
         decoder: AvroDecoder | JsonDecoder | ProtobufDecoder
         if self.form == "json":
-            decoder = JsonDecoder(fitted(self._program, self.given), self._pool, closed=self._infers, raw=self._widens)
+            decoder = JsonDecoder(
+                fitted(self._program, self.given),
+                self._pool,
+                closed=self._infers,
+                raw=self._widens,
+                partial=self._kept is not None,
+            )
             for id, reason in self._refusals.items():
                 decoder.refuse(id, reason)
         else:

@@ -256,6 +256,12 @@ class ValueDecoder(RecordRows):
             self._take_columns()
         return found.refused
 
+    def keep(self, names: Collection[str]) -> None:
+        """Decode the inferred columns ``names`` alone from now on, and pass over other fields."""
+        self._values.keep(names)
+        self.columns = self._own
+        self._take_columns()
+
     def _infer(self, values: pa.Array, bad: Sequence[BadRecord]) -> bool:
         """Add columns for the fields of bad values that lack one, and widen those that do not take their values.
 

@@ -33,14 +33,16 @@ def growth(
     *,
     unites: bool = False,
     wider: Mapping[str, str] = MappingProxyType({}),
+    only: Collection[str] | None = None,
 ) -> Growth:
     """Return ``program`` with columns for the fields of ``values`` that it lacks.
 
     A column keeps its type, whatever the values are, but for those at the paths ``wider``, which get these types.
-    ``unites`` is that of ``Inference``, for new columns. Columns are added one after the other, and those are left out
-    with which ``refusal`` returns a reason ("": none) for the whole program, or that are too many. Of a struct or a
-    list only those below it are left out that have to be. Values that are no objects are passed over, and so are those
-    that have too many fields alone. Objects at the places ``maps`` become maps, and so do those that are maps already.
+    ``unites`` is that of ``Inference``, for new columns; ``only`` those of these names come (None: all). Columns are
+    added one after the other, and those are left out with which ``refusal`` returns a reason ("": none) for the whole
+    program, or that are too many. Of a struct or a list only those below it are left out that have to be. Values that
+    are no objects are passed over, and so are those that have too many fields alone. Objects at the places ``maps``
+    become maps, and so do those that are maps already.
     Raises SchemaError if the other values have too many fields together, and there are no columns yet.
     """
     objects = [*_objects(values)]
@@ -66,7 +68,8 @@ def growth(
     columns = _widened(before, wider)
     added = [new for old, new in zip(before, columns, strict=True) if old != new]
     made = program_of(columns) if added else tuple(program)
-    left = [*reversed(lacking(inference.columns(), columns))]
+    found = (each for each in inference.columns() if only is None or each.name in only)
+    left = [*reversed(lacking([*found], columns))]
     while left:
         column = left.pop()
         try:

@@ -54,6 +54,7 @@ cdef struct Walk:
     uint8_t* scratch             # a key, symbol or time without its escapes
     int64_t scratch_size         # the longest name
     bint closed                  # as of ``JsonDecoder``
+    bint partial
 
 cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil
 

@@ -398,7 +398,7 @@ cdef Reason read_record(Walk* w, int which) noexcept nogil:
         if index < 0:
             begin = t.pos
             fault = skip_value(t, 0)
-            if w.closed and not fault and tells(begin, t.pos):
+            if w.closed and not (w.partial and which == 0) and not fault and tells(begin, t.pos):
                 t.pos = start
                 fault = STRANGE
         elif w.out.columns[c.first + index].length != row:

@@ -12,6 +12,13 @@ REASONS: Final[tuple[str, ...]]
 @final
 class JsonDecoder(RecordDecoder):
     def __new__(
-        cls, program: Iterable[Step], pool: Pool, *, loose: bool = False, closed: bool = False, raw: bool = False
+        cls,
+        program: Iterable[Step],
+        pool: Pool,
+        *,
+        loose: bool = False,
+        closed: bool = False,
+        raw: bool = False,
+        partial: bool = False,
     ) -> Self: ...
     def refuse(self, id: int, reason: str) -> None: ...

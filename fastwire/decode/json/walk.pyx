@@ -104,7 +104,8 @@ cdef class JsonDecoder(RecordDecoder):
     With the numbers of their schemas, records of those that :meth:`refuse` names are bad.
 
     ``closed``: a record is bad if it has a field without a column, unless this is null, or has nothing but nulls in it;
-    also with a number in quotes, and with one without a fraction that its double would change.
+    also with a number in quotes, and with one without a fraction that its double would change. ``partial``: fields
+    of the record itself without a column are passed over all the same.
 
     ``raw``: a text takes a value of any type, as it is written.
 
@@ -117,12 +118,14 @@ cdef class JsonDecoder(RecordDecoder):
     cdef bint loose
     cdef bint raw
 
-    def __cinit__(self, program, Pool pool not None, *, bint loose=False, bint closed=False, bint raw=False):
+    def __cinit__(self, program, Pool pool not None, *, bint loose=False, bint closed=False, bint raw=False,
+                  bint partial=False):
         self.program = tuple(program)
         self.reasons = {}
         self.loose = loose
         self.raw = raw or loose
         self.walk.closed = closed
+        self.walk.partial = partial
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, self.program, pool)
         self.walk.steps = <Step*>calloc(len(self.program), sizeof(Step))
         if self.walk.steps is NULL:

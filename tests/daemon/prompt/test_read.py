@@ -338,9 +338,9 @@ def test_a_reader_does_not_drop_what_later_records_have_within_a_column(
     records = fw.read(kafka.url, "orders", progress=False)
     first = {"s": {"x": 1}, "l": [{"x": [{"z": 1}]}]}
     batches = [pa.RecordBatch.from_pylist([each]) for each in (first, {"l": None, "s": {"x": 2}}, more)]
-    monkeypatch.setattr(records, "batches", lambda: iter(batches[:2]))
+    monkeypatch.setattr(records, "batches", lambda only: iter(batches[:2]))
     assert records.to_reader().read_all()["s"].to_pylist() == [{"x": 1}, {"x": 2}]
-    monkeypatch.setattr(records, "batches", lambda: iter(batches))
+    monkeypatch.setattr(records, "batches", lambda only: iter(batches))
     with pytest.raises(FastwireError, match=r"has the column (s\.y|l\.item\.x\.item\.y|n), which the first"):
         records.to_reader().read_all()
 
@@ -364,12 +364,29 @@ def test_inferred_columns_of_a_reader_are_those_of_all_first_records(
         records.to_reader().read_all()
 
 
+def test_of_inferred_columns_a_query_decodes_those_that_it_names(kafka: KafkaDevBroker) -> None:
+    kafka.create_topic("wide", 1)
+    first = [b'{"id": 1, "x": 1, "s": {"a": 1}, "Deep": [1]}', *[b"{}"] * 9_999]
+    kafka.produce("wide", [*first, b'{"id": 2, "x": "wrong", "new": 1}', b'{"id": "no"}', b'{"x": ', b'{"id": 4}'], 0)
+    records = fw.read(kafka.url, "wide", decode="json", progress=False)
+    with pytest.warns(UserWarning, match="2 records cannot be decoded"):
+        table = records.to_reader(["ID", "nothing"]).read_all()
+    assert table.column_names == ["id"] and table["id"].drop_null().to_pylist() == [1, 2, 4]
+    assert [each.reason for each in records.dead_letters] == [
+        "WrongType at byte 7 of the value, in id", "Truncated at byte 6 of the value",
+    ]  # fmt: skip
+    assert records.names == ("id", "x", "s", "Deep")
+    kafka.produce("wide", [b'{"s": {"a": 1, "b": 2}}'], 0)
+    with pytest.warns(UserWarning, match="1 records cannot be decoded"):  # what is named grows, too
+        assert records.to_reader(["s"]).read_all()["s"].to_pylist()[-1] == {"a": 1, "b": 2}
+
+
 def test_a_query_that_names_its_columns_goes_on_where_later_records_have_others(
     kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = fw.read(kafka.url, "orders", progress=False)
     batches = [pa.RecordBatch.from_pylist([each]) for each in ({"ID": 1, "x": 1}, {"ID": 2, "new": 1})]
-    monkeypatch.setattr(records, "batches", lambda: iter(batches))
+    monkeypatch.setattr(records, "batches", lambda only: iter(batches))
     with opened(64 << 20) as engine:
         for sql, found in (("SELECT sum(id) FROM orders", 3), ("SELECT count(*) FROM orders", 2)):
             (table,) = tables_of(engine, sql, {"orders": "orders"})
