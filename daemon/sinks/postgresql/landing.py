@@ -1,7 +1,7 @@
 """The transaction of a roll: rows, dead letters and positions, or nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,11 +16,9 @@ from ...runtime.errors import Superseded
 from .fates import fates_of
 from .ledger import LETTERS, OF_LOG
 from .loading import Appending, Loading, Replacing, place
-from .options import PostgresOptions
 from .recorded import Recorded
 from .rows import Letter, Ready
 from .session import Session
-from .target import Target
 
 __all__ = ["Landing", "Roll"]
 
@@ -42,15 +40,8 @@ class Roll(NamedTuple):
 class Landing:
     """Lands rolls in a table. ``reached`` is called with each step."""
 
-    def __init__(
-        self,
-        recorded: Recorded,
-        target: Target,
-        options: PostgresOptions,
-        decoder: Any,
-        reached: Callable[[str], None],
-    ) -> None:
-        self._recorded, self._target, self._options, self._decoder = recorded, target, options, decoder
+    def __init__(self, recorded: Recorded, reached: Callable[[str], None]) -> None:
+        self._recorded, self._target, self._decoder = recorded, recorded.target, recorded.decoder
         self._reached = reached
 
     def land(self, session: Session, roll: Roll, *, search: bool) -> list[DeadLetter]:
@@ -69,7 +60,7 @@ class Landing:
         coverage = ledger.lock(session, {*(span.log for span in roll.spans), *roll.floors})
         self._reached("locked")
         try:
-            check_fit(coverage, roll.spans, roll.floors, ordered=not self._options.shared)
+            check_fit(coverage, roll.spans, roll.floors, ordered=not recorded.options.shared)
         except OverlapError as exc:
             raise self._superseded(session, exc) from exc
         found = [letter for each in roll.ready for letter in each.letters]

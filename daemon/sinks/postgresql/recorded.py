@@ -42,7 +42,7 @@ class Recorded:
         self.held: Mapping[str, Held] = {}
         """The columns of the table."""
         self.ledger = Ledger(target.schema, target.table)
-        self._server, self._target, self._options, self._decoder = server, target, options, decoder
+        self._server, self.target, self.options, self.decoder = server, target, options, decoder
         self._places = positions_of(options.system)
         self._id = ""
         self._name = f"the table {target.name} of {server.name}"
@@ -50,12 +50,12 @@ class Recorded:
     @property
     def mode(self) -> str:
         """The mode of the table, with its key."""
-        return f"upsert {', '.join(self._target.key)}" if self._target.key else "append"
+        return f"upsert {', '.join(self.target.key)}" if self.target.key else "append"
 
     @property
     def knows_columns(self) -> bool:
         """False as long as the columns of the rows have yet to be inferred."""
-        return self._options.inferred is None or bool(self._decoder.types)
+        return self.options.inferred is None or bool(self.decoder.types)
 
     def open(self, session: Session, first: Callable[[], None] = lambda: None, *, rolling: bool = False) -> None:
         """Read what is recorded, and compare it with the configuration and with what is known.
@@ -66,7 +66,7 @@ class Recorded:
         self.entry = self.ledger.look(session)
         if self.entry is None:
             if self._id:
-                raise self.gone(f"nothing of it is recorded in {self._target.schema}")
+                raise self.gone(f"nothing of it is recorded in {self.target.schema}")
             first()
             self._compare_table(session, exists=False)
             return
@@ -83,37 +83,37 @@ class Recorded:
             self.compare(self.entry, rolling=True)
             self.known = self.ledger.coverage(session)
         elif self._id:
-            raise self.gone(f"nothing of it is recorded in {self._target.schema} any more")
+            raise self.gone(f"nothing of it is recorded in {self.target.schema} any more")
 
     def create(self, session: Session) -> None:
         """Record the table, and make it and our tables beside it where they are missing.
 
         Raises Superseded if another process has begun with it.
         """
-        options = self._options
-        types = getattr(self._decoder, "types", ())
+        options = self.options
+        types = getattr(self.decoder, "types", ())
         entry = Entry(uuid4().hex, options.system, options.cluster, "", options.hosts, self.mode, types)
         session.begin()
         self.ledger.make(session)
         made = self.ledger.begin(session, entry)
         if not made and (other := self.ledger.look(session)) is not None:
             self.compare(other)  # its columns are those of the table
-        if made and self._target.look(session) is None:
-            self._target.make(session, self._schema())
+        if made and self.target.look(session) is None:
+            self.target.make(session, self._schema())
         self._compare_table(session, exists=True)
         session.commit()
         found = self.ledger.look(session)
         if found is None:
-            raise SinkFailedError(f"{self._target.name} is not recorded any more")
+            raise SinkFailedError(f"{self.target.name} is not recorded any more")
         self.entry = found
         self.compare(found)
         if not made and (len(self.ledger.coverage(session)) or found.cluster != options.cluster):
             # Decisions that the caller made without it (first positions, cluster name) are void.
-            raise Superseded(f"another writer has begun with {self._target.name}; open it again")
+            raise Superseded(f"another writer has begun with {self.target.name}; open it again")
 
     def identify(self, session: Session, cluster_id: str) -> None:
         """Compare the cluster's id ("": it has none) with the recorded one, or record it."""
-        entry, options = self.entry, self._options
+        entry, options = self.entry, self.options
         if entry is None:
             return
         if not (entry.cluster_id and cluster_id):
@@ -128,8 +128,8 @@ class Recorded:
 
         Raises SinkFailedError if they have changed: bytes for a column of one type are another value in one of another.
         """
-        session.run(f"LOCK TABLE {self._target.name} IN {'ACCESS' if alone else 'ROW'} EXCLUSIVE MODE")
-        found = self._target.look(session)
+        session.run(f"LOCK TABLE {self.target.name} IN {'ACCESS' if alone else 'ROW'} EXCLUSIVE MODE")
+        found = self.target.look(session)
         if found is None or not self.held.items() <= found.columns.items():
             raise SinkFailedError(f"{self._name} has other columns than before: it is looked at again")
 
@@ -138,9 +138,9 @@ class Recorded:
         session.begin()
         # Who waits for the table, too, waits behind this statement: a reader must not hold up all others.
         session.rows("SELECT set_config('lock_timeout', $1, true)", ADD_LOCK_TIMEOUT)
-        self._target.add(session, fields)
+        self.target.add(session, fields)
         session.commit()
-        found = self._target.look(session)
+        found = self.target.look(session)
         if found is None:
             raise self.gone("it does not exist any more")
         if lacking := sorted({field.name for field in fields} - found.columns.keys()):
@@ -157,12 +157,12 @@ class Recorded:
                 f"it was recorded anew: its id is {entry.id}, and this process has landed records in the one with the "
                 f"id {self._id}. Restart the daemon to continue with what is there"
             )
-        for what, was, now in (("the system", entry.system, self._options.system), ("mode", entry.mode, self.mode)):
+        for what, was, now in (("the system", entry.system, self.options.system), ("mode", entry.mode, self.mode)):
             if was != now:
                 raise self._mismatch(f"{what} of the table: {was}; configured: {now}. Use another table")
-        adopt = getattr(self._decoder, "adopt", None)
+        adopt = getattr(self.decoder, "adopt", None)
         try:
-            if adopt is not None and entry.types and not (rolling and self._options.inferred):
+            if adopt is not None and entry.types and not (rolling and self.options.inferred):
                 adopt(entry.types)
         except SchemaError as exc:
             raise self._mismatch(f'{exc}. Use another table, or evolve = "add" where columns are only added') from exc
@@ -172,7 +172,7 @@ class Recorded:
         """Return the error for a table that was there."""
         return DatasetGoneError(
             f"{self._name} is gone: {why}. No record is acknowledged. Put it "
-            f"back: then landing continues. To begin anew, delete its rows in {self._target.schema}.fastwire_tables "
+            f"back: then landing continues. To begin anew, delete its rows in {self.target.schema}.fastwire_tables "
             "and fastwire_coverage"
         )
 
@@ -181,19 +181,19 @@ class Recorded:
 
     def _schema(self) -> pa.Schema:
         try:
-            return self._options.schema
+            return self.options.schema
         except ValueError as exc:
             raise self._mismatch(str(exc)) from exc
 
     def _compare_table(self, session: Session, *, exists: bool) -> None:
         """Compare the columns of the table with those of the rows, and keep them."""
-        found = self._target.look(session)
+        found = self.target.look(session)
         if found is None:
             if exists:
                 raise self.gone("records have landed in it, and it does not exist")
             self.held = {}
             return
-        if wrong := self._target.differences(found, self._schema()) if self.knows_columns else []:
+        if wrong := self.target.differences(found, self._schema()) if self.knows_columns else []:
             raise self._mismatch("; ".join(wrong))
         self.held = found.columns
 
@@ -204,7 +204,7 @@ class Recorded:
             if known is not None and (now is None or self._places.precedes(now, known)):
                 was, is_ = self._places.format(known), "nothing" if now is None else self._places.format(now)
                 raise DatasetDamagedError(
-                    f"{self._server.name} has lost commits: {self._target.name} had {log} up to {was}, and has it up "
+                    f"{self._server.name} has lost commits: {self.target.name} had {log} up to {was}, and has it up "
                     f"to {is_}. An older copy was restored, or a replica that lacked them has taken over. Restart the "
                     "daemon to continue with what is there"
                 )

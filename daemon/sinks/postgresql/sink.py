@@ -196,7 +196,7 @@ class PostgresSink:
             ready = self._ready(session)
             prepared_at = perf_counter_ns()
             roll = Roll(spans, self._floors, ready, self._given, self._entries, self._values)
-            landing = Landing(self.recorded, self._target, self._options, self._decoder, self._reached)
+            landing = Landing(self.recorded, self._reached)
             try:
                 refused = landing.land(session, roll, search=False)
             except Refused as exc:

@@ -74,8 +74,8 @@ def test_a_session_that_was_idle_for_too_long_costs_no_roll(shop: Shop) -> None:
     sink.create_dataset()
     for number in (1, 2):
         sink.write(feed.records([order(number)]))
-        others = "pid <> pg_backend_pid() AND datname = current_database()"
-        assert shop.query(f"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE {others}") == [(True,)]
+        own = "application_name = 'fastwire' AND datname = current_database()"
+        assert shop.query(f"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE {own}") == [(True,)]
         sink.commit()
     assert landed(shop) == [1, 2]
 
