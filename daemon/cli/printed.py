@@ -1,5 +1,6 @@
 """The text output of ``check`` and ``verify``: pipelines, jobs and reports."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -169,13 +170,24 @@ def show_report(report: "VerifyReport") -> None:
     _show_list(
         "partitions",
         [
-            f"{each.log.topic}{'' if each.log.partition == '-1' else ' ' + each.log.partition}: "
-            f"{'the beginning' if each.start == '-1:-1' else each.start} to {each.end}"
+            f"{name}: {'the beginning' if each.start == '-1:-1' else each.start} to {each.end}"
             # The rows of a job are counted by its query, and not by the logs that this has read.
             + (f", {counted(each.rows, 'row')}" if each.log.system == report.system else "")
-            for each in report.logs
+            for each, name in zip(report.logs, _log_names(report), strict=True)
         ],
     )
+
+
+def _log_names(report: "VerifyReport") -> list[str]:
+    """Return the topic and the partition of each log, and what tells it from another log with the same ones."""
+    logs = [each.log for each in report.logs]
+    names = [log.topic if log.partition == "-1" else f"{log.topic} {log.partition}" for log in logs]
+    again = {name for name, times in Counter(names).items() if times > 1}
+    clusters = len({log.cluster for log in logs}) > 1
+    return [
+        f"{name} (incarnation {log.incarnation}{f' in {log.cluster}' if clusters else ''})" if name in again else name
+        for name, log in zip(names, logs, strict=True)
+    ]
 
 
 def _content(report: "VerifyReport") -> Iterator[str]:

@@ -108,3 +108,17 @@ def test_verify_where_nothing_is(run: Run, tmp_path: Path) -> None:
         f"{tmp_path}: 1 problem\nproblems\n  no-dataset: _fastwire/dataset.json: there is no dataset here\n"
         f"to do\n  no-dataset: {NEXT_STEPS['no-dataset']}\n"
     )
+
+
+def test_logs_of_a_topic_that_was_made_again_are_told_apart(run: Run, report: VerifyReport) -> None:
+    first = report.logs[0]
+    report.logs.append(replace(first, log=replace(first.log, incarnation="1"), start="-1:-1", end="3:4", rows=5))
+    report.logs.append(replace(first, log=replace(first.log, partition="1"), rows=1))
+    assert (
+        run("verify", "/data")[1].partition("\npartitions\n")[2]
+        == """\
+  persistent://public/default/orders 0 (incarnation 0): the beginning to 12:34, 123,456 rows
+  persistent://public/default/orders 0 (incarnation 1): the beginning to 3:4, 5 rows
+  persistent://public/default/orders 1: the beginning to 12:34, 1 row
+"""
+    )
