@@ -53,6 +53,7 @@ _SMALL_BUFFER, _LARGE_BUFFER = 64 << 10, 1 << 20
 # An estimate of what an open file takes besides: unwritten data, and the state of its encoder.
 _FILE_BYTES = 64 << 10
 _MOST_OPEN = 256  # by one thread
+_IN_TURN = 4  # syncs of one of many sinks, which are called by several threads: more threads cost more than they gain
 _DEALT_AT_ONCE = 256  # pieces; each takes some KiB, however few rows it has
 
 
@@ -99,6 +100,7 @@ class DatasetSink:
         self._in_table = bool(options.table)
         self._stop = threading.Event()
         self._full: dict[int, str] = {}
+        medium = medium or Disk(_IN_TURN if many else 1)
         self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop, hasty=True)
         self._decoder = decoder
         self._first = first

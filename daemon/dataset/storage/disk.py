@@ -36,7 +36,15 @@ _NO_SUCH_RENAME = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
 
 
 class Disk:
-    """A local or network file system. Paths are absolute; errors are OSErrors with the path in them."""
+    """A local or network file system. Paths are absolute; errors are OSErrors with the path in them.
+
+    Up to ``in_turn`` files and folders are synced one after the other by the caller, more of them by several threads.
+    """
+
+    _in_turn = 1
+
+    def __init__(self, in_turn: int = 1) -> None:
+        self._in_turn = in_turn
 
     def create(self, path: str) -> int:
         """Create a file and return its descriptor for writing. Raises FileExistsError."""
@@ -55,15 +63,16 @@ class Disk:
         os.close(file)
 
     def sync(self, files: Sequence[int] = (), folders: Sequence[str] = ()) -> None:
-        """Make the contents of ``files`` and the names in ``folders`` durable, all at once.
+        """Make the contents of ``files`` and the names in ``folders`` durable.
 
-        Raises the first failure after all have been tried.
+        Raises the first failure, if there are several threads after all have been tried.
         """
         tasks: list[tuple[Callable[[Any], None], Any]] = [(os.fsync, file) for file in files]
         tasks += [(_sync_folder, folder) for folder in folders]
-        if len(tasks) == 1:
-            tasks[0][0](tasks[0][1])
-        elif tasks:
+        if len(tasks) <= self._in_turn:
+            for action, target in tasks:
+                action(target)
+        else:
             (action, target), *others = tasks
             # A thread costs more than most syncs: this one does its part.
             with ThreadPoolExecutor(min(_SYNC_THREADS, len(others)), "fsync") as threads:
