@@ -1,7 +1,8 @@
 """Values as columns, at a prompt: the table ``[decode]`` as an argument, and the rows of a batch by it."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,8 @@ from ..config import Connection
 from ..config.decode import INFER, DecodeConfig, parse_decode
 from ..config.rowwise import types_of_records
 from ..config.text import nearest
-from ..runtime.errors import LogRefusedError
+from ..net.schemaregistry import RegistryAwayError, UnknownSchemaError
+from ..runtime.errors import DatasetMismatchError, LogRefusedError
 from ..sinks.registry import decoder_of
 from ..systems.registry import system_named
 from .columns import with_nulls
@@ -33,6 +35,8 @@ __all__ = [
     "first_inferred",
     "known_fields",
 ]
+
+AWAY_S = 30.0  # between attempts to ask a registry that is away
 
 Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]
 """Records, and their logs: of each run the first row and the number of rows."""
@@ -69,13 +73,24 @@ def decode_table(
     return None
 
 
-def decoder_for(connection: Connection, table: DecodeConfig | None) -> "ValueDecoder | None":
-    """Return the decoder of ``table``. Raises ConfigError for files that cannot be used."""
+def decoder_for(
+    connection: Connection, table: DecodeConfig | None, topics: Iterable[str] = ()
+) -> "ValueDecoder | None":
+    """Return the decoder of ``table``. Raises ConfigError for files that cannot be used.
+
+    Without a schema it begins with the columns of the newest ones that a registry has of ``topics``, if it has some:
+    others come with the records. Raises RegistryAwayError then.
+    """
     if table is None:
         return None
     system = connection.system
-    topics = system_named(system).topic_schemas(connection) if table.by_brokers else None
-    return decoder_of(table, system, topics=topics)
+    made = decoder_of(
+        table, system, topics=system_named(system).topic_schemas(connection) if table.by_brokers else None
+    )
+    for topic in topics if table.registered else ():
+        with suppress(UnknownSchemaError, DatasetMismatchError):  # its records tell what is wrong
+            made.begin(topic)
+    return made
 
 
 def known_fields(connection: Connection, decode: Mapping[str, Any] | None) -> Sequence[str]:
@@ -105,7 +120,7 @@ def decoded(
         yield Piece(batch if columns is None else batch.select(columns), ())
         return
     try:
-        for rows in decoder.decode(batch, runs, _pause):
+        for rows in decoder.decode(batch, runs, _patient()):
             chosen = chosen_columns(decoder, columns)
             yield Piece(rows.batch if chosen is None else with_nulls(rows.batch, chosen), rows.dead_letters)
     except LogRefusedError as exc:
@@ -153,5 +168,15 @@ def first_inferred(
     yield from pieces
 
 
-def _pause(why: str, seconds: float) -> None:
-    time.sleep(seconds)
+def _patient() -> Callable[[str, float], None]:
+    """Return a pause between attempts to ask a registry, which raises RegistryAwayError after ``AWAY_S`` seconds."""
+    waited = 0.0
+
+    def pause(why: str, seconds: float) -> None:
+        nonlocal waited
+        waited += seconds
+        if waited > AWAY_S:
+            raise RegistryAwayError(why)
+        time.sleep(seconds)
+
+    return pause

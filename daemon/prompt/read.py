@@ -196,7 +196,11 @@ class Records:
             if first is not None:
                 yield first
             for batch in batches:
-                yield batch if batch.schema == schema else in_schema(batch, schema)
+                try:
+                    yield batch if batch.schema == schema else in_schema(batch, schema)
+                except FastwireError as exc:
+                    self.failure = exc
+                    raise
 
         return pa.RecordBatchReader.from_batches(schema, rest())
 
@@ -253,7 +257,7 @@ class Records:
         left = self._limit
         if left == 0:
             return
-        decoder = decoder_for(self._connection, self._decode)
+        decoder = decoder_for(self._connection, self._decode, self._topics.names)
         with self._feeding() as feed:
             progress.share = lambda: None if feed.opened is None else feed.opened.share
             pieces = self._pieces(feed)
@@ -312,7 +316,7 @@ class Records:
 
     def _empty(self) -> pa.Schema:
         """Return the columns of no records."""
-        decoder = decoder_for(self._connection, self._decode)
+        decoder = decoder_for(self._connection, self._decode, self._topics.names)
         if decoder is not None:
             own = types_of_records(self._connection.system, decoder.prefix)
             fields = decoder.fields

@@ -16,14 +16,17 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+import fastwire_daemon as fw
 from fastwire.systems import row_of
 from fastwire_daemon.cli.commands import query
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
-from fastwire_daemon.prompt import background
+from fastwire_daemon.net.schemaregistry import RegistryAwayError
+from fastwire_daemon.prompt import background, decoding
 from fastwire_daemon.prompt.query import TopicTable, opened, table_name, tables_of
 from tests.daemon.cli.program import Run
+from tests.support.schema_registry import framed, serving
 
 CITIES = ["Zürich", "Genève", None]
 
@@ -423,3 +426,36 @@ def test_a_wrong_name_is_answered_with_the_right_ones(
     assert code == 2
     assert 'Referenced column "ctiy" not found in FROM clause. orders has id, city, amount, _key, _value' in err
     assert "DESCRIBE" not in err
+
+
+def test_a_registry_has_the_columns(run: Run, kafka: KafkaDevBroker) -> None:
+    narrow = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+    wide = {**narrow, "fields": [*narrow["fields"], {"name": "note", "type": ["null", "string"], "default": None}]}
+    for topic in ("framed", "other"):
+        kafka.create_topic(topic, 1)
+        kafka.produce(topic, [framed(3, b"\x02")], 0)
+        kafka.produce(topic, [framed(4, b"\x04\x02\x06abc")], 0)
+    with serving() as registry:
+        registry.register(3, narrow)
+        registry.newest("framed-value", 4, wide)
+        options = "--decode", "avro", "--registry", registry.url
+        found = rows(run, kafka.url, "framed", "SELECT note, id FROM framed ORDER BY id", *options)
+        assert found == [{"note": None, "id": 1}, {"note": "abc", "id": 2}]
+        assert len(rows(run, kafka.url, "framed", "SELECT * FROM framed", *options)) == 2
+        code, _, err = run("query", kafka.url, "other", "SELECT * FROM other", *options)  # no subject has its name
+        assert code == 1 and err.startswith("a later record has the column note") and "Traceback" not in err
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_registry_that_is_away_is_not_waited_for_without_end(
+    kafka: KafkaDevBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    """Without a schema file it is asked before there are records."""
+    monkeypatch.setattr(decoding, "AWAY_S", 0.0)
+    kafka.create_topic("framed", 1)
+    kafka.produce("framed", [framed(3, b"\x02")], 0)
+    (tmp_path / "s.avsc").write_text('{"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}')
+    decode = {"format": "avro", "registry": {"url": "http://127.0.0.1:1"}}
+    decode |= {"schema": str(tmp_path / "s.avsc")} if given else {}
+    with pytest.raises(RegistryAwayError, match=r"127\.0\.0\.1:1"):
+        fw.read(kafka.url, "framed", decode=decode, progress=False).to_table()
