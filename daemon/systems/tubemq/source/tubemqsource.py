@@ -23,7 +23,6 @@ from fastwire.tubemq.reading.flow import Pace
 from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ....net.backoff import Backoff
 from ....net.endpoint import LinkLost
 from ....runtime.budget import Level
 from ....runtime.logs import get_logger
@@ -32,7 +31,7 @@ from ...reading.clustered import ClusteredSource
 from ...reading.stage import Stage
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed, StopReason, unnamed_partitions
 from ..cluster import Cluster
-from ..inventory import count_partitions, list_partitions
+from ..inventory import count_partitions
 from ..link import Link, RefusedError
 from .commits import Commits
 from .firstposition import FirstPositions
@@ -40,6 +39,7 @@ from .gets import Gets
 from .heads import Heads
 from .heartbeats import Heartbeats
 from .lag import FetchedLag
+from .listing import Listing
 from .member import AnyMember, Change, Member, NodeMember
 from .partition import Partition
 from .registrations import Registrations
@@ -92,6 +92,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             self, self._registrations, self._member.membership, self._tasks, self._registration_ended
         )
         self._heads = Heads(self, self._member.expected)
+        self._listing = Listing(self, self._member.denied)
         self._stats = FetchedLag(self, metrics, settings.lag_poll_s)
         self._by_key: dict[str, Partition] = {}
         self._coverage = Coverage()
@@ -105,41 +106,15 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._tick()
         if self._first_positions.learn(coverage) or not self.patient:
             # Before the group is there: partitions that come later are read from their beginning.
-            self._first_positions.present = await self._present()
+            named = self.settings.start.kind == "positions"
+            listed = self._listing.if_allowed("start is not compared with them") if named else self._listing.all()
+            self._first_positions.present = await listed
             unnamed = self._first_positions.unnamed(self._first_positions.present)
-            if self.settings.start.kind == "positions" and unnamed:
+            if named and unnamed:
                 raise unnamed_partitions(str(self.settings.url), unnamed)
         self._tasks.run(self._member.run(), "group")
         self._tasks.run(self._member.perform(), "assignments")
         await self._member.registered.wait()
-
-    async def _present(self) -> frozenset[str]:
-        """List the partitions. Where ``start`` does without, an account that is no producer finds none."""
-        try:
-            return await self._list_topics(without=self.settings.start.kind == "positions")
-        except SourceFailed as exc:
-            if self.settings.start.kind != "positions" or not isinstance(exc.__cause__, BrokerError):
-                raise
-            log.warning("the partitions cannot be listed: start is not compared with them", error=str(exc))
-            return frozenset()
-
-    async def _list_topics(self, *, without: bool) -> frozenset[str]:
-        """Return the keys of the partitions that are there now. Raises SourceFailed where no retry helps.
-
-        ``without``: also where the account is refused, because the caller does without the list.
-        """
-        backoff = Backoff()
-        while True:
-            try:
-                listed = await list_partitions(self.cluster, self.settings, self.settings.topics)
-                break
-            except FastwireError as exc:
-                if not self.patient or (self.is_for_good(exc) if without else self.is_fatal(exc)):
-                    raise SourceFailed(f"{self.settings.url}: {exc}") from exc
-                self._member.denied(exc if self.is_of_login(exc) else None)
-                await asyncio.sleep(backoff.failed(log, "cannot list the partitions, retrying", exc))
-        self._member.denied(None)
-        return frozenset(place.key for places in listed.values() for place in places)
 
     async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
         """Ask the Master for the number of partitions of each topic; reads nothing, and joins no group.
@@ -240,15 +215,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
     async def heads(self) -> Mapping[int, Position]:
         """See ``Source.heads``: the ends of the partitions that are assigned to this member.
 
-        The Master lists partitions for producers only. An account that is not one ends with those that it is assigned.
+        An account for which the Master does not list partitions ends with those that it is assigned.
         """
-        try:
-            present = await self._list_topics(without=True)
-        except SourceFailed as exc:
-            if not isinstance(exc.__cause__, BrokerError):
-                raise
-            log.warning("the partitions cannot be listed: the end is that of those assigned now", error=str(exc))
-            present = frozenset()
+        present = await self._listing.if_allowed("the end is that of those assigned now")
         return await self._heads.find(present)
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
