@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from crc32c import crc32c
-
 from fastwire.coverage import Coverage, OverlapError
 from fastwire.decode.evolution import Column, added_types
 from fastwire.decode.program import SchemaError
@@ -19,23 +17,20 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, Span
 
 from ..runtime.errors import (
-    DatasetDamagedError,
     DiskFullError,
     FatalDiskError,
-    FencedError,
     SinkFailedError,
     Superseded,
 )
-from .commitlog.chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
-from .commitlog.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
+from .commitlog.chain import check_fit, names_are_free, tail_of
+from .commitlog.checkpoint import newest_checkpoint
 from .commitlog.entry import DEAD_LETTERS, DeadLetterLike, Erased, LogEntry, Replayed, Replaying, entry_name, timestamp
 from .commitlog.whole import Notes, check_whole
 from .description import DESCRIPTION, DatasetOptions, Description
-from .identity import Identity
+from .follower import LogFollower
 from .level import check_directory
 from .origin import Origin
 from .place import publication_of, storage_at
-from .publication import Publication
 from .staging import DeadWriters, ForeignFile, StagedFile, Staging
 from .storage.base import NewFile
 from .storage.bucket import Bucket
@@ -48,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["DatasetWriter"]
 
 
-class DatasetWriter:
+class DatasetWriter(LogFollower):
     """Writes rolls into the dataset at ``path`` and reports the committed Coverage.
 
     All methods block and are called from one thread, except that encoder threads may call :meth:`stage` and write its
@@ -62,9 +57,6 @@ class DatasetWriter:
     ``hasty`` commits do not wait for a catalog that is slow: see ``publishing``.
     """
 
-    checkpoint_every = 64
-    read_ahead = 64  # log entries for one sync of the log's folder
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -76,15 +68,12 @@ class DatasetWriter:
         stop: threading.Event | None = None,
         hasty: bool = False,
     ) -> None:
+        super().__init__(storage_at(path, medium, on_full, stop), options.extension, reached)
         self._options = options
         self._hasty = hasty
-        self._reached = reached
-        self._storage = storage_at(path, medium, on_full, stop)
         self._origin = Origin(self._storage, options)
-        self._identity = Identity(self._storage)
         self._guard = threading.RLock()  # encoders stage on their threads
         self._description: Description | None = None
-        self._staging: Staging | None = None
         self._dead_letters: DeadLetterFile | None = None  # of the open roll
         self._void: list[Staging] = []  # of rolls that failed before a log entry could name them
         self._broken = True  # until open
@@ -92,13 +81,10 @@ class DatasetWriter:
 
     def _forget(self) -> None:
         self._storage.forget()
-        self._state = Checkpoint()
+        self._unread()
         self._notes = Notes(self._storage)
-        self._tail = 0  # CRC-32C of the last known log entry
         # True if this writer has tried to link a log entry: any, and that of the open roll.
         self._linked = self._linking = False
-        self._publication = Publication(self._storage, self._options.extension, self._reached)
-        self._due: Checkpoint | None = None
 
     # --- state
 
@@ -585,75 +571,6 @@ class DatasetWriter:
             self._end_roll(staging, old, kept=bool(temporary and self._publication.pending))
         except OSError:
             pass
-
-    # --- the log
-
-    def _follow(self, own: LogEntry | None = None) -> bool:
-        """Read further to the end of the log (R1, R2); return True if ``own`` was in it.
-
-        Each entry is made durable, then published, and only then added to Coverage.
-        """
-        found = False
-        while entries := entries_behind(self._storage, self._state.number, self.read_ahead):
-            self._identity.check_linked(self._state.number, self._tail)  # R14
-            self._trust(range(self._state.number + 1, self._state.number + 1 + len(entries)))
-            self._reached("entry-trusted")
-            names = [self._storage.path(entry_name(self._state.number + 1 + at)) for at in range(len(entries))]
-            expired = max(entry.expired for entry in map(LogEntry.decode, entries, names))  # held one at a time
-            for data, name in zip(entries, names, strict=True):
-                entry = LogEntry.decode(data, name)
-                check_tail(entry, self._tail, name)
-                # A store may carry out an upload after its file was published, expired and deleted (R13).
-                if self._state.number >= expired:
-                    self._publish_found(self._state.number + 1, entry)
-                self._reached("entry-published")
-                self._fold(entry, data)
-                found = found or (own is not None and self._is_own(entry, own))
-        self._publication.complete()
-        return found
-
-    def _trust(self, numbers: range) -> None:
-        """Make found log entries durable: their writer may have died before its sync."""
-        folders = {os.path.dirname(entry_name(number)) for number in (numbers[0], numbers[-1])}
-        self._storage.make_folders(folders)
-        self._storage.sync(folders=folders)
-
-    def _is_own(self, entry: LogEntry, own: LogEntry) -> bool:
-        return entry.writer == own.writer and entry.roll == own.roll
-
-    def _publish_found(self, number: int, entry: LogEntry) -> None:
-        self._publish(number, entry, "republished")
-
-    def _publish(self, number: int, entry: LogEntry, step: str) -> None:
-        self._publication.publish(number, entry, step, fresh=step == "published")
-
-    def _fold(self, entry: LogEntry, data: bytes) -> None:
-        try:
-            self._state.fold(entry)
-        except ValueError as exc:
-            name = self._storage.path(entry_name(self._state.number + 1))
-            raise DatasetDamagedError(f"{name} does not fit the log before it: {exc}") from exc
-        self._tail = crc32c(data)
-        self._identity.follow(self._state.number, self._tail)
-        if self._state.number % self.checkpoint_every == 0:
-            self._due = self._state.copy()
-        if self._staging is not None and self._staging.writer in entry.fence:
-            raise FencedError(
-                f"another process has fenced this writer of {self._storage.root} (log entry {self._state.number})"
-            )
-
-    def _checkpoint(self) -> None:
-        """Write the checkpoint that is due, if any (R4). It is done between commits, so that none waits for it."""
-        if self._due is None or self._staging is None or self._publication.pending:
-            return
-        due, self._due = self._due, None
-        name = checkpoint_name(due.number)
-        if self._storage.exists(name):
-            return
-        self._publication.sync()
-        temporary = self._staging.temporary("checkpoint")
-        write_checkpoint(self._storage, due, temporary, lambda: self._reached("checkpoint-linked"))
-        self._reached("checkpointed")
 
     # --- failures
 
