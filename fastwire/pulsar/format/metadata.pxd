@@ -1,4 +1,5 @@
-"""Hand-written walkers of the hot protobuf messages: CommandMessage, MessageMetadata, SingleMessageMetadata.
+"""Hand-written walkers of the hot protobuf messages: BaseCommand, CommandMessage, MessageMetadata,
+SingleMessageMetadata.
 
 They accept fields in any order, repeated (the last one wins), packed or not, and skip what they do not know, as every
 conforming parser does (spec: pulsar-fields 4, 6). Nothing is copied: pointers are into the frame.
@@ -25,6 +26,7 @@ from fastwire.wire.varint cimport fw_bytes, fw_varint
 cdef enum:
     MOST_MESSAGES = 524_288      # in one entry: more than any broker's limits let through
     ACK_SET_WORDS = 8192         # one bit a message
+    TYPE_MESSAGE = 9             # of a BaseCommand
 
 cdef struct MessageHead:         # CommandMessage
     uint64_t consumer_id
@@ -86,6 +88,28 @@ cdef struct Single:              # SingleMessageMetadata; what was not seen is u
     int64_t payload_size
     uint64_t sequence_id
     uint64_t event_time
+
+
+cdef inline uint64_t read_base_command(Reader* r, const uint8_t** message, int64_t* size) noexcept nogil:
+    """Return the type of the BaseCommand that ``r`` spans, and of a MESSAGE its CommandMessage; NULL without one.
+
+    Of other commands the type alone is read.
+    """
+    cdef uint64_t tag
+    cdef uint64_t kind = 0
+    message[0] = NULL
+    size[0] = 0
+    while r.pos < r.end:
+        tag = read_uvarint(r)
+        if tag == 0x08:
+            kind = read_uvarint(r)
+            if kind != TYPE_MESSAGE:
+                break
+        elif tag == 0x4A:
+            message[0] = read_bytes(r, size)
+        else:
+            skip_field(r, tag)
+    return kind
 
 
 cdef inline void read_message_id(Reader* r, MessageHead* h) noexcept nogil:

@@ -28,9 +28,11 @@ from fastwire.pulsar.reading.cold cimport ColdEntry
 from fastwire.pulsar.format.metadata cimport (
     ACK_SET_WORDS,
     MOST_MESSAGES,
+    TYPE_MESSAGE,
     MessageHead,
     Metadata,
     read_ack_set,
+    read_base_command,
     read_command_message,
     read_message_plain,
     read_metadata,
@@ -52,11 +54,9 @@ from fastwire.pulsar.reading.slot cimport (
 from fastwire.wire.codecs cimport CODEC_SNAPPY_RAW, Codec
 from fastwire.wire.frame cimport Frame
 from fastwire.wire.pool cimport Pool
-from fastwire.wire.protobuf cimport read_bytes, skip_field
-from fastwire.wire.reader cimport Reader, read_u32be, read_uvarint, reader_error, reader_init
+from fastwire.wire.reader cimport Reader, read_u32be, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_u32be
-
 
 from fastwire.errors import CorruptEntryError, ProtocolError
 from fastwire.reason import Reason
@@ -68,8 +68,6 @@ __all__ = ["Scanner"]
 cdef enum:
     FRAME_PADDING = 10_240       # largest frame = max_message_size + this (spec: pulsar 1.3)
     DEFAULT_MAX_MESSAGE = 5 << 20
-    MAGIC_CHECKSUM = 0x0E01
-    TYPE_MESSAGE = 9
     LAST_TYPE = 81               # the highest number in the field tables
 
 
@@ -194,25 +192,14 @@ cdef class Scanner(ChunkScanner):
         cdef Reader r
         cdef Reader inner
         cdef MessageHead head
-        cdef uint64_t tag
-        cdef uint64_t kind = 0
-        cdef const uint8_t* body = NULL
-        cdef int64_t body_size = 0
+        cdef uint64_t kind
+        cdef const uint8_t* body
+        cdef int64_t body_size
         if read_message_plain(p + 8, p + 8 + command_size, &head):
             return self.message(p, size, 8 + command_size, NULL, 0, &head)
         reader_init(&r, p, 8 + command_size)
         r.pos = p + 8
-        # Field 1 is the type, 9 the MESSAGE. Every other command is cold.
-        while r.pos < r.end:
-            tag = read_uvarint(&r)
-            if tag == 0x08:
-                kind = read_uvarint(&r)
-                if kind != TYPE_MESSAGE:
-                    break
-            elif tag == 0x4A:
-                body = read_bytes(&r, &body_size)
-            else:
-                skip_field(&r, tag)
+        kind = read_base_command(&r, &body, &body_size)
         if r.fault:
             raise reader_error(&r, "BaseCommand")
         if kind != TYPE_MESSAGE:
@@ -290,13 +277,11 @@ cdef class Scanner(ChunkScanner):
         permits = debited(slot, head, &m, &place) if bad is None else debited_untrusted(slot, head, &place)
         if head.has_epoch and head.epoch < slot.epoch:
             self.dropped_frames += 1
-            self.debit(slot, head, permits)
-            return GO_ON
+            return self.debit(slot, head, permits)
         if head.redelivery_count:
             self.redelivered += 1
         state = slot_state(slot, head.ledger, head.entry)
         if state != 0:
-            self.debit(slot, head, permits)
             if state == LANDED:
                 self.landed_again += 1
                 if runs_add(&slot.landed_again, head.ledger, head.entry, head.entry, True):
@@ -305,7 +290,7 @@ cdef class Scanner(ChunkScanner):
                 self.staged_again += 1
                 if slot_again(slot, head.ledger, head.entry):
                     raise MemoryError()
-            return GO_ON
+            return self.debit(slot, head, permits)
         if head.ledger >= slot.until_ledger and (head.ledger > slot.until_ledger or head.entry > slot.until_entry):
             self.debit(slot, head, permits)
             return self.end(slot, head)
@@ -318,8 +303,7 @@ cdef class Scanner(ChunkScanner):
             return self.reject(slot, head, &place, permits, Reason.METADATA, detail, p + at, size - at)
         if m.marker:
             self.debit(slot, head, permits)
-            self.place_span(slot, head, 0)
-            return GO_ON
+            return self.place_span(slot, head, 0)
         if slot.narrowed:
             self.narrow(head, &place)
         if m.encrypted:
@@ -364,13 +348,14 @@ cdef class Scanner(ChunkScanner):
 
     cdef int debit(self, Slot* slot, MessageHead* head, int64_t permits) except -1:
         slot.debited += <uint64_t>permits
+        slot.debits += 1
         if slot.debited >= slot.due_at:
             self.slots.fall_due(slot, head.consumer_id)
         slot.last_ledger = head.ledger
         slot.last_entry = head.entry
         if not slot.dirty:
             self.slots.touch(slot, head.consumer_id)
-        return 0
+        return GO_ON
 
     cdef int place_span(self, Slot* slot, MessageHead* head, int64_t rows) except -1:
         """Add the entry to the open chunk: extend its log's span, or begin one."""
@@ -404,7 +389,7 @@ cdef class Scanner(ChunkScanner):
         span.witnessed = False   # unless the caller knows the bytes of this entry
         if slot_stage(slot, head.ledger, head.entry):
             raise MemoryError()
-        return 0
+        return GO_ON
 
     cdef int reject(
         self, Slot* slot, MessageHead* head, EntryPlace* place, int64_t permits, reason, str detail,
@@ -458,7 +443,7 @@ cdef class Scanner(ChunkScanner):
         span.holds = cold.holds
         span.held_a = cold.held_ledger
         span.held_b = cold.held_entry
-        return 0
+        return GO_ON
 
     def hold(self, ColdEntry cold not None):
         """Count ``cold`` as received without landing it.
@@ -555,13 +540,12 @@ cdef class Scanner(ChunkScanner):
         cdef Reader block
         cdef const uint8_t* data = r.pos
         cdef int64_t size = r.end - r.pos
-        cdef int64_t before_rows, first
-        cdef int64_t began
+        cdef int64_t rows, first, began
         cdef int status
         cdef SpanRow* span
         cdef Columns* c = &self.open.columns
-        before_rows = m.messages if m.batched else 1
-        if self.open.full(before_rows, m.size + (size if m.compression == 0 else m.uncompressed_size)):
+        rows = m.messages if m.batched else 1
+        if self.open.full(rows, m.size + (size if m.compression == 0 else m.uncompressed_size)):
             return STOP_CHUNK_FULL
         if m.compression:
             # The official clients check the size as received (spec: pulsar 9); the frame limit has done it here.
@@ -606,11 +590,10 @@ cdef class Scanner(ChunkScanner):
         self.debit(slot, head, permits)
         self.entries += 1
         self.took(slot.log, size, first, &slot.largest)
-        if self.finishing is None:
-            self.place_span(slot, head, c.rows - first)
-            span = &self.open.places.spans[slot.span]
-            span.witnessed = self.summed
-            span.witness = self.sum
-        else:
-            self.place_cold(slot, head, self.finishing, c.rows - first)
+        if self.finishing is not None:
+            return self.place_cold(slot, head, self.finishing, c.rows - first)
+        self.place_span(slot, head, c.rows - first)
+        span = &self.open.places.spans[slot.span]
+        span.witnessed = self.summed
+        span.witness = self.sum
         return GO_ON

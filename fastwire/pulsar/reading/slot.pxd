@@ -36,6 +36,7 @@ cdef struct Slot:
     int32_t partition
     uint64_t epoch               # frames of an older consumer_epoch are dropped
     uint64_t debited             # permits since attach
+    uint64_t debits              # frames that they were for
     bint uncounted               # the broker may have debited another number since attach
     uint64_t due_at              # debited count at which the consumer is due; NOT_DUE once it was reported
     int64_t until_ledger         # end of a bounded run: no later entry is taken; the largest numbers = none

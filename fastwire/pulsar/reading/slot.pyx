@@ -329,7 +329,7 @@ cdef class SlotTable(LogTable):
             raise ValueError("connection ids start at 1")
         s.connection = connection_id
         s.epoch = epoch
-        s.debited = s.due_at = 0
+        s.debited = s.debits = s.due_at = 0
         s.uncounted = False
 
     def detach(self, int64_t consumer_id):
@@ -460,6 +460,10 @@ cdef class SlotTable(LogTable):
     def debited(self, int64_t consumer_id):
         """Return the permits that the broker has debited since ``attach`` (spec: pulsar 13.1)."""
         return self.get(consumer_id).debited
+
+    def debits(self, int64_t consumer_id):
+        """Return the number of frames that ``debited`` was for."""
+        return self.get(consumer_id).debits
 
     def uncounted(self, int64_t consumer_id):
         """Return whether the broker may have debited another number than ``debited`` (spec: pulsar 13.4)."""

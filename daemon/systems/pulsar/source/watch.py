@@ -60,8 +60,8 @@ class _Seen:
 
     at: float = 0.0  # the time of the last record
     ask_after: float = QUIET_S
-    position: Position = PULSAR_EARLIEST
     debited: int = 0
+    debits: int = 0
     messages_per_entry: float = 1.0
 
 
@@ -224,11 +224,12 @@ class Watch:
 
     def _size(self, consumer_id: int, seen: _Seen) -> None:
         source = self._source
-        position, debited = source.slots.last_position(consumer_id), source.slots.debited(consumer_id)
-        # After a reconnect the count begins anew.
-        if debited > seen.debited and position.a == seen.position.a and position.b > seen.position.b:
-            seen.messages_per_entry = max(1.0, (debited - seen.debited) / (position.b - seen.position.b))
-        seen.position, seen.debited = position, debited
+        debited, debits = source.slots.debited(consumer_id), source.slots.debits(consumer_id)
+        if debits < seen.debits:  # after a reconnect the count begins anew
+            seen.debited = seen.debits = 0
+        if debits > seen.debits:
+            seen.messages_per_entry = max(1.0, (debited - seen.debited) / (debits - seen.debits))
+        seen.debited, seen.debits = debited, debits
         largest = source.slots.largest_entry(consumer_id)
         if largest:
             permit_bytes = int(largest / seen.messages_per_entry) + 1

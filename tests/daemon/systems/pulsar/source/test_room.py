@@ -128,6 +128,16 @@ async def test_permits_shrink_when_entries_are_large() -> None:
             await until(lambda: pipe.source.partitions[0].consumer.permits.window == 16, "a small window")
 
 
+async def test_permits_stay_when_entries_are_large_batches() -> None:
+    """The size of a message is that of its entry by the messages in it, from the first look on."""
+    async with serving() as broker:
+        broker.append("t", entries(0, 30, rows=100, size=1_000))
+        async with reading(broker, pool=Pool(64 << 20)) as pipe:
+            await pipe.got(3_000)
+            await until(lambda: pipe.source._watch._seen, "a look")
+            assert pipe.source.partitions[0].consumer.permits.window == pipe.source.most_permits
+
+
 @pytest.mark.parametrize("kind", ["failover", "shared"])
 async def test_an_entry_above_a_quarter_of_the_budget_stops_its_log_alone(kind: str) -> None:
     """It has arrived on the connection of all partitions, which stays; its bytes are never in memory."""
