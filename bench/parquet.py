@@ -1,4 +1,4 @@
-"""The Parquet encoder in memory, beside pyarrow's writer with the same encodings and the codec alone.
+"""The Parquet encoder in memory, beside pyarrow's writer with the encodings that cost it least, and the codec alone.
 
     python -m bench.parquet [--json]
 

@@ -18,7 +18,7 @@ __all__ = ["LogFollower"]
 
 
 class LogFollower:
-    """Reads the log of a dataset forward, and publishes the files of what it finds.
+    """Reads the commit log of a dataset forward, and publishes the files of what it finds.
 
     Its writer is at work in ``_staging``, None while there is none; ``_state`` is what all entries so far add up to,
     and ``_tail`` the CRC-32C of the last one.

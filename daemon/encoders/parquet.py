@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastwire.parquet.file import ParquetWriter
 
-from .base import EncoderOptions, Outlet, WritableFile
+from .base import EncoderOptions, WritableFile
 from .grouped import GroupedEncoder
 
 __all__ = ["ParquetEncoder"]
@@ -16,7 +16,6 @@ __all__ = ["ParquetEncoder"]
 _PAGE_COPIES = 3
 _FEW_ROWS = 1024  # of so few, each may be as large as all of them
 _UNCOUNTED = 32 << 20  # of the resident memory that is promised beside the budget
-_LARGE_WRITE = 64 << 10
 
 
 class ParquetEncoder(GroupedEncoder):
@@ -32,40 +31,19 @@ class ParquetEncoder(GroupedEncoder):
 
     def __init__(self, file: WritableFile, schema: pa.Schema, options: EncoderOptions) -> None:
         super().__init__(file, options, options.row_group_rows)
-        self._merged = _MergedWrites(self._outlet, options.buffer_bytes)
         codec, level = options.compression
         known = {column.name: (column.role, column.stats) for column in options.columns}
-        self._writer = ParquetWriter(schema, self._merged.write, codec=codec, level=level, columns=known)
+        self._writer = ParquetWriter(
+            schema,
+            self._outlet.write,
+            codec=codec,
+            level=level,
+            columns=known,
+            buffer_bytes=options.buffer_bytes,
+        )
 
     def _write_group(self, batches: list[pa.RecordBatch]) -> None:
         self._writer.write_row_group(batches)
 
     def _end(self) -> None:
         self._writer.close()
-        self._merged.flush()
-
-
-class _MergedWrites:
-    """Merges small writes up to ``most`` bytes: most pages of a file are some tens of bytes."""
-
-    def __init__(self, outlet: Outlet, most: int) -> None:
-        self._outlet = outlet
-        self._most = most
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        if len(data) >= min(_LARGE_WRITE, self._most):
-            self.flush()
-            self._outlet.write(data)
-            return
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size >= self._most:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._parts:
-            self._outlet.write(b"".join(self._parts))
-            self._parts.clear()
-            self._size = 0

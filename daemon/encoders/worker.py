@@ -2,12 +2,12 @@
 
 import threading
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,18 @@ Staged = TypeVar("Staged", bound=StagedLike)
 
 _PIECES = 16  # the most pieces of a folder that waits for a file; more are merged
 _FEWEST_OPEN = 8
+
+
+class _Load(NamedTuple):
+    """Rows and bytes of what is queued or taken."""
+
+    rows: int
+    nbytes: int
+
+
+def _load(pieces: Iterable[Piece]) -> list[_Load]:
+    """Measure ``pieces``, once each: it takes as long as some hundred records."""
+    return [_Load(batch.num_rows, memory_of(batch)) for _, batch in pieces]
 
 
 @dataclass(slots=True)
@@ -89,7 +101,7 @@ class EncoderThread(Generic[Staged]):
         self._limit_bytes = limit_bytes
         self._working: Callable[[int, int], int] = getattr(encoder, "working_bytes", lambda rows, nbytes: 0)
         self._most_working = 0  # for any of the rows that are held
-        self._jobs: SimpleQueue[list[Piece] | Future[list[Staged]] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[list[Piece], list[_Load]] | Future[list[Staged]] | None] = SimpleQueue()
         self._room = threading.Condition()  # guards what is queued
         self._queued_rows = 0
         self._queued_bytes = 0
@@ -144,14 +156,19 @@ class EncoderThread(Generic[Staged]):
 
     def put(self, pieces: list[Piece]) -> None:
         """Queue ``pieces``, waiting for room; the list is emptied when they are encoded."""
+        loads = _load(pieces)
         with self._room:
-            self._offered_bytes = sum(memory_of(batch) for _, batch in pieces)
+            self._offered_bytes = sum(load.nbytes for load in loads)
             self._room.wait_for(self._has_room)
-            needed = max((self._working(batch.num_rows, memory_of(batch)) for _, batch in pieces), default=0)
-            self._most_working = max(self.working_bytes, needed)
-            self._count(pieces, 1)
+            self._expect(loads)
             self._offered_bytes = 0
-        self._jobs.put(pieces)
+        self._jobs.put((pieces, loads))
+
+    def _expect(self, loads: list[_Load]) -> None:
+        """Count what is queued."""
+        needed = max((self._working(*load) for load in loads), default=0)
+        self._most_working = max(self.working_bytes, needed)
+        self._count(loads, 1)
 
     def _has_room(self) -> bool:
         options = self._options
@@ -159,9 +176,10 @@ class EncoderThread(Generic[Staged]):
         buffered = self._queued_bytes + self._gathered_bytes
         return not self._queued_rows or not (full or buffered >= self._limit_bytes)
 
-    def _count(self, pieces: Collection[Piece], sign: int) -> None:
-        self._queued_rows += sign * sum(batch.num_rows for _, batch in pieces)
-        self._queued_bytes += sign * sum(memory_of(batch) for _, batch in pieces)
+    def _count(self, loads: Iterable[_Load], sign: int) -> None:
+        for rows, nbytes in loads:
+            self._queued_rows += sign * rows
+            self._queued_bytes += sign * nbytes
 
     def finish(self) -> "Future[list[Staged]]":
         """End all files; the future returns the staged files with their rows. The next roll may begin.
@@ -195,26 +213,26 @@ class EncoderThread(Generic[Staged]):
             job = self._jobs.get()
             if job is None:
                 return
-            if isinstance(job, list):
-                self._guarded(job)
+            if isinstance(job, tuple):
+                self._guarded(*job)
             else:
                 self._finish_job(job)
 
-    def _guarded(self, pieces: list[Piece]) -> None:
+    def _guarded(self, pieces: list[Piece], loads: list[_Load]) -> None:
         try:
             while pieces and self._failure is None and not self._dropping:
-                self._encode(*pieces.pop(0))
+                self._encode(*pieces.pop(0), loads.pop(0))
         except BaseException as exc:
             self._fail(exc)
         finally:
-            self._take(pieces)
+            self._take(loads)
             # The loop refers to this list until its next job, and each batch keeps a whole chunk in memory.
             pieces.clear()
 
-    def _take(self, pieces: Collection[Piece]) -> None:
-        """Remove ``pieces`` from the count of queued rows."""
+    def _take(self, loads: Iterable[_Load]) -> None:
+        """Remove what was queued from the count."""
         with self._room:
-            self._count(pieces, -1)
+            self._count(loads, -1)
             self._room.notify()
 
     def _finish_job(self, done: "Future[list[Staged]]") -> None:
@@ -236,10 +254,10 @@ class EncoderThread(Generic[Staged]):
         else:
             done.set_result(staged)
 
-    def _encode(self, folder: str, batch: pa.RecordBatch) -> None:
-        size = memory_of(batch)
+    def _encode(self, folder: str, batch: pa.RecordBatch, load: _Load) -> None:
+        size = load.nbytes
         self._gathered_bytes += size  # before it leaves the queue, so that the sum is never too small
-        self._take(((folder, batch),))
+        self._take((load,))
         file = self._files.pop(folder, None)
         if file is not None:
             self._files[folder] = file
@@ -339,10 +357,9 @@ class CallerEncoder(EncoderThread[Staged]):
 
     def put(self, pieces: list[Piece]) -> None:
         """Encode ``pieces``; the list is empty afterwards."""
-        needed = max((self._working(batch.num_rows, memory_of(batch)) for _, batch in pieces), default=0)
-        self._most_working = max(self.working_bytes, needed)
-        self._count(pieces, 1)
-        self._guarded(pieces)
+        loads = _load(pieces)
+        self._expect(loads)
+        self._guarded(pieces, loads)
 
     def finish(self) -> "Future[list[Staged]]":
         """See :meth:`EncoderThread.finish`; the future is done."""

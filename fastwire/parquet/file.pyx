@@ -25,9 +25,10 @@ cdef class ParquetWriter:
     """Writes one Parquet file.
 
     ``schema`` is any object with ``__arrow_c_schema__`` whose type is a struct, one field a column; ``write`` takes the
-    file as objects of type bytes, in order, and may raise. ``columns`` says of top-level columns by name what is known:
-    (role, statistics), a role as in ``fastwire.columns.schema``. Columns that are not named are plain, without
-    statistics beyond the number of nulls. ``metadata`` are keys and values of the footer.
+    file as objects of type bytes, in order, and may raise. Small ones are merged up to ``buffer_bytes``. ``columns``
+    says of top-level columns by name what is known: (role, statistics), a role as in ``fastwire.columns.schema``.
+    Columns that are not named are plain, without statistics beyond the number of nulls. ``metadata`` are keys and
+    values of the footer.
 
     For one thread. After an exception the file is void. Raises UnwritableError for a type that does not fit, ValueError
     for an unknown ``codec``.
@@ -44,13 +45,15 @@ cdef class ParquetWriter:
     cdef PageWriter pages
     cdef object write_
 
-    def __init__(self, schema, write, *, str codec="zstd", level=None, columns=None, metadata=None):
+    def __init__(
+        self, schema, write, *, str codec="zstd", level=None, columns=None, metadata=None, int64_t buffer_bytes=0
+    ):
         cdef ArrowSchema* root
         cdef Node node
         capsule = schema.__arrow_c_schema__()
         root = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
         self.fields = fields_of(root)
-        self.pages = PageWriter(write, codec, level)
+        self.pages = PageWriter(write, codec, level, buffer_bytes)
         self.leaves = []
         self.known = []
         for node in self.fields:
@@ -126,6 +129,7 @@ cdef class ParquetWriter:
         footer = struct(*fields)
         self.pages.put(footer)
         self.pages.put(len(footer).to_bytes(4, "little") + _MAGIC)
+        self.pages.flush()
 
     cdef list indexed(self):
         """Write the indexes of the pages, if any column chunk has more than one, and return the encoded RowGroups."""

@@ -83,7 +83,8 @@ def test_files_that_are_written_at_one_time_share_nothing() -> None:
         assert list(pool.map(file_of, given * 8)) == alone * 8
 
 
-def test_every_reader_finds_every_cell(tmp_path: Path) -> None:
+@pytest.mark.parametrize("known", [("constant", True), ("plain", False)], ids=str)
+def test_every_reader_finds_every_cell(tmp_path: Path, known: tuple[str, bool]) -> None:
     rng = random.Random(7)
     kinds = [kind for kind in (*FLAT, *DICTIONARIES) if not pa.types.is_null(kind) and not pa.types.is_decimal256(kind)]
     schema = pa.schema(
@@ -96,7 +97,7 @@ def test_every_reader_finds_every_cell(tmp_path: Path) -> None:
     batches = [each for _ in range(4) for each in batches_of(rng, schema)]
     table = pa.Table.from_batches(batches, schema)
     path, reference = tmp_path / "ours.parquet", tmp_path / "reference.parquet"
-    path.write_bytes(written([batches], schema, columns=dict.fromkeys(schema.names, ("constant", True))))
+    path.write_bytes(written([batches], schema, columns=dict.fromkeys(schema.names, known)))
     reference.write_bytes(by_pyarrow(table))
     with duckdb.connect() as database:
         rows = database.sql(f"select * from '{path}'").fetchall()
@@ -267,6 +268,18 @@ def test_texts_that_repeat_become_a_dictionary(cells: list[str | None], wanted: 
     found, expected = statistics(file), statistics(by_pyarrow(pa.table({"x": array})))
     assert found.null_count == expected.null_count
     assert not expected.has_min_max or (found.min, found.max) == (expected.min, expected.max)  # it has no long ones
+
+
+def test_sizes_of_texts_lie_before_their_bytes() -> None:
+    """The codec meets the bytes in one piece: of those that it cannot compress it leaves the most alone."""
+    rng = random.Random(5)
+    array = pa.array([None if at % 7 == 0 else rng.randbytes(16) for at in range(9000)], pa.binary())
+    batches = [pa.record_batch({"x": array.slice(at, 4500)}) for at in (0, 4500)]
+    file = written([batches], batches[0].schema)
+    chunk = pq.read_metadata(io.BytesIO(file)).row_group(0).column(0)
+    assert "DELTA_LENGTH_BYTE_ARRAY" in chunk.encodings
+    assert chunk.total_compressed_size < 16.3 * (len(array) - array.null_count)
+    assert pq.read_table(io.BytesIO(file))["x"].combine_chunks().equals(array)
 
 
 def test_dictionaries_of_batches_become_one() -> None:
