@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,8 +15,7 @@ from ..config import Connection
 from ..config.decode import INFER, DecodeConfig, parse_decode
 from ..config.rowwise import types_of_records
 from ..config.text import nearest
-from ..net.schemaregistry import RegistryAwayError, UnknownSchemaError
-from ..runtime.errors import DatasetMismatchError, LogRefusedError
+from ..runtime.errors import LogRefusedError
 from ..sinks.registry import decoder_of
 from ..systems.registry import system_named
 from .columns import with_nulls
@@ -79,7 +77,7 @@ def decoder_for(
     """Return the decoder of ``table``. Raises ConfigError for files that cannot be used.
 
     Without a schema it begins with the columns of the newest ones that a registry has of ``topics``, if it has some:
-    others come with the records. Raises RegistryAwayError then.
+    others come with the records. Raises FastwireError if the registry is away.
     """
     if table is None:
         return None
@@ -88,8 +86,7 @@ def decoder_for(
         table, system, topics=system_named(system).topic_schemas(connection) if table.by_brokers else None
     )
     for topic in topics if table.registered else ():
-        with suppress(UnknownSchemaError, DatasetMismatchError):  # its records tell what is wrong
-            made.begin(topic)
+        made.begin_if_known(topic)
     return made
 
 
@@ -169,14 +166,14 @@ def first_inferred(
 
 
 def _patient() -> Callable[[str, float], None]:
-    """Return a pause between attempts to ask a registry, which raises RegistryAwayError after ``AWAY_S`` seconds."""
+    """Return a pause between attempts to ask a registry, which raises FastwireError after ``AWAY_S`` seconds."""
     waited = 0.0
 
     def pause(why: str, seconds: float) -> None:
         nonlocal waited
         waited += seconds
         if waited > AWAY_S:
-            raise RegistryAwayError(why)
+            raise FastwireError(why)
         time.sleep(seconds)
 
     return pause

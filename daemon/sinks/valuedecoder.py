@@ -4,6 +4,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from fastwire.reason import Reason
 from ..config.decode import DELETED, KEY
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.levelvalues import unnameable
-from ..net.schemaregistry import RegistryAwayError
+from ..net.schemaregistry import RegistryAwayError, UnknownSchemaError
 from ..runtime.errors import DatasetMismatchError
 from ..runtime.logs import get_logger
 from .evolvingdecoder import Evolve, EvolvingDecoder
@@ -237,6 +238,14 @@ class ValueDecoder(RecordRows):
         except SchemaError as exc:
             raise DatasetMismatchError(f"the newest schema of {topic} cannot have columns: {exc}") from None
         self._take_columns()
+
+    def begin_if_known(self, topic: str) -> None:
+        """Add the columns of a topic's newest schema, if there is one and it can have columns.
+
+        Raises RegistryAwayError. What is wrong with a schema, the records tell that have it.
+        """
+        with suppress(UnknownSchemaError, DatasetMismatchError):
+            self.begin(topic)
 
     def infer(self, values: Iterable[bytes], wider: Mapping[str, str] = MappingProxyType({})) -> Sequence[str]:
         """Add columns for the fields of ``values``. Return the fields that cannot have one, each with the reason.

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import fastwire_daemon as fw
+from fastwire.errors import FastwireError
 from fastwire.systems import row_of
 from fastwire_daemon.cli.commands import query
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
-from fastwire_daemon.net.schemaregistry import RegistryAwayError
 from fastwire_daemon.prompt import background, decoding
 from fastwire_daemon.prompt.query import TopicTable, opened, table_name, tables_of
 from tests.daemon.cli.program import Run
@@ -457,5 +457,5 @@ def test_a_registry_that_is_away_is_not_waited_for_without_end(
     (tmp_path / "s.avsc").write_text('{"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}')
     decode = {"format": "avro", "registry": {"url": "http://127.0.0.1:1"}}
     decode |= {"schema": str(tmp_path / "s.avsc")} if given else {}
-    with pytest.raises(RegistryAwayError, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(FastwireError, match=r"127\.0\.0\.1:1"):
         fw.read(kafka.url, "framed", decode=decode, progress=False).to_table()
