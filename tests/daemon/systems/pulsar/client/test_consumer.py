@@ -213,6 +213,28 @@ async def test_a_broker_that_restarts_is_survived(kind: Any) -> None:
             await until(lambda: broker.backlog("t", "s") == 0, "acks on the new connection")
 
 
+async def test_a_consumer_that_stands_by_takes_over_and_makes_way() -> None:
+    """What the former active one has not acknowledged comes to the next; the one that comes back gets only the rest."""
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 2))
+        options: Any = {"type": "failover", "start": "earliest"}
+        async with client.subscribe("t", "s", name="b", **options) as second:
+            (chunk,) = await take(second, 20)
+            await chunk.ack(range(10), receipt=True)
+            first = client.subscribe("t", "s", name="a", **options)
+            await first.open()
+            (again,) = await take(first, 10)
+            assert values(again) == [b"1:%d" % row for row in range(10)]
+            await again.ack(receipt=True)
+            broker.append("t", entries(2, 1))
+            (new,) = await take(first, 10)
+            await first.close()
+            (last,) = await take(second, 10)
+            assert values(last) == values(new) == [b"2:%d" % row for row in range(10)]
+            await last.ack(receipt=True)
+            assert broker.backlog("t", "s") == 0
+
+
 async def test_receipts_outlive_a_connection() -> None:
     async with playing() as (broker, client):
         broker.append("t", entries(0, 3))
