@@ -156,8 +156,8 @@ class TopicSink(UnloggedSink):
         self._unconfirmed += batch.num_rows
         if rows.changed_times and not self.changed_times:
             _log.warning(
-                "the topic cannot hold some event times as they are: they are written in whole milliseconds, or "
-                "without the time if the system has no number for it",
+                "the topic cannot hold some event times as they are: they are cut to the units that it has, or "
+                "written without a time if the system has no number for it",
                 topic=self._outlet.what,
                 times=rows.changed_times,
             )

@@ -17,6 +17,8 @@ from .settings import ClientSettings, client_fields
 
 __all__ = ["TubeMQWriter", "open_writer"]
 
+MINUTE_MS = 60_000
+
 
 class TubeMQWriter:
     """Implementation of ``Writer`` for TubeMQ: each record is a message, and goes to the partition that comes next."""
@@ -39,8 +41,14 @@ class TubeMQWriter:
         await self._producer.put(self._message(checked(put)))
 
     async def write_rows(self, rows: Rows) -> None:
-        """See ``Writer.write_rows``."""
-        messages = [self._message(put) for put in puts_of(rows)]  # all are looked at before one is stored
+        """See ``Writer.write_rows``. Parts of a minute are cut off event times, and counted in ``rows``."""
+        messages, counted = [], rows.changed_times
+        for put in puts_of(rows):  # all are looked at before one is stored
+            if put.event_time is not None and (past := put.event_time % MINUTE_MS):
+                put = put._replace(event_time=put.event_time - past)
+                rows.changed_times = counted + 1
+            counted = rows.changed_times
+            messages.append(self._message(put))
         await self._producer.put_each((message, None) for message in messages)
 
     def _message(self, put: Put) -> OutgoingMessage:
