@@ -214,7 +214,7 @@ async def test_a_broker_that_restarts_is_survived(kind: Any) -> None:
 
 
 async def test_a_consumer_that_stands_by_takes_over_and_makes_way() -> None:
-    """What the former active one has not acknowledged comes to the next; the one that comes back gets only the rest."""
+    """The next active consumer gets what the former one has not acknowledged; the one that comes back only the rest."""
     async with playing() as (broker, client):
         broker.append("t", entries(0, 2))
         options: Any = {"type": "failover", "start": "earliest"}
