@@ -41,7 +41,5 @@ cdef class PageWriter:
     cdef bint words_page(self, Node node, list parts, bint expected, Ends ends) except -1
     cdef int put_levels(self, list pieces, int64_t count, bint repetitions, int width) except -1
     cdef int plain_page(self, Node node, list pieces, bint deltas, Ends ends) except -1
-    cdef int texts_page(self, Node node, list pieces) except -1
-    cdef int take_up(self, Node node, Part part, int64_t first, int64_t end, Picked* picked) except -1
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1
     cdef int rest(self) except -1

@@ -30,7 +30,7 @@ from fastwire.parquet.schema cimport (
     READ_PLAIN,
     Node,
 )
-from fastwire.parquet.values cimport place, put_bytes, put_lengths, put_values, size_of
+from fastwire.parquet.values cimport place, put_values, size_of
 
 from fastwire.parquet.codec import CODECS, compressor
 from fastwire.parquet.errors import UnwritableError
@@ -41,7 +41,6 @@ cdef enum:
     PLAIN = 0                    # encodings
     RLE = 3
     DELTA_BINARY_PACKED = 5
-    DELTA_LENGTH_BYTE_ARRAY = 6
     RLE_DICTIONARY = 8
     DATA_PAGE = 0                # kinds of pages
     DICTIONARY_PAGE = 2
@@ -292,24 +291,26 @@ cdef class PageWriter:
         cdef Picked picked
         cdef int64_t first, end, entries = 0, values = 0
         cdef Bytes* page = &scratch.page.bytes
+        # Values are copied straight into the page, but where they are computed or looked at: these lie aligned.
+        cdef bint straight = ends is None and not deltas and (node.read == READ_BINARY or node.read == READ_LARGE)
         cdef Ends own = None
         cdef int failed = 0
-        if ends is None and (node.read == READ_BINARY or node.read == READ_LARGE):
-            return self.texts_page(node, pieces)
         self.begin_page(node, pieces)
         scratch.plain.size = 0
         for part, first, end in pieces:
             entries += end - first
-            self.take_up(node, part, first, end, &picked)
+            pick(part, first, end, &scratch.index, &picked)
             values += picked.count
-            # Values are copied straight into the page, but where they are computed or looked at: these lie aligned.
-            if (
+            if node.index and picked.count:
+                self.look_up(node, part, &picked)
+            if straight or (
                 ends is None and not deltas and node.read == READ_PLAIN and picked.index is NULL
                 and not scratch.plain.size
             ):
                 put_values(page, node, &picked)
             else:
                 put_values(&scratch.plain, node, &picked)
+                straight = False
         if ends is not None:
             own = Ends(node)
             own.take(scratch.plain.data, scratch.plain.size, values)
@@ -328,39 +329,6 @@ cdef class PageWriter:
         if failed:
             raise MemoryError()
         self.end_page(entries, values, DELTA_BINARY_PACKED if deltas else PLAIN, own)
-        return 0
-
-    cdef int texts_page(self, Node node, list pieces) except -1:
-        """Write a page of texts: first their sizes, which differ little, then the bytes in one piece, as they lie."""
-        cdef Scratch scratch = self.scratch
-        cdef Bytes* page = &scratch.page.bytes
-        cdef Part part
-        cdef Picked picked
-        cdef int64_t first, end, entries = 0, values
-        cdef int failed
-        self.begin_page(node, pieces)
-        scratch.plain.size = 0
-        for part, first, end in pieces:
-            entries += end - first
-            self.take_up(node, part, first, end, &picked)
-            put_lengths(&scratch.plain, node, &picked)
-        values = scratch.plain.size // 4
-        if values:
-            with nogil:
-                failed = put_deltas[int32_t](page, <const int32_t*>scratch.plain.data, values)
-            if failed:
-                raise MemoryError()
-            for part, first, end in pieces:
-                self.take_up(node, part, first, end, &picked)
-                put_bytes(page, node, &picked)
-        self.end_page(entries, values, DELTA_LENGTH_BYTE_ARRAY if values else PLAIN, None)
-        return 0
-
-    cdef int take_up(self, Node node, Part part, int64_t first, int64_t end, Picked* picked) except -1:
-        """Pick the values of some entries, in the words of a dictionary if there is one."""
-        pick(part, first, end, &self.scratch.index, picked)
-        if node.index and picked.count:
-            self.look_up(node, part, picked)
         return 0
 
     cdef int look_up(self, Node node, Part part, Picked* picked) except -1:

@@ -32,8 +32,6 @@ cdef inline int64_t place(const Picked* picked, int64_t i) noexcept nogil:
 
 
 cdef int put_values(Bytes* b, Node node, const Picked* values) except -1
-cdef int put_lengths(Bytes* b, Node node, const Picked* values) except -1
-cdef int put_bytes(Bytes* b, Node node, const Picked* values) except -1
 cdef int64_t size_of(Node node, ArrowArray* array, int64_t at) noexcept nogil
 cdef int32_t word_of(Words* w, const uint8_t* value, int64_t size) noexcept nogil
 cdef int words_of(

@@ -103,6 +103,7 @@ cdef int put_binary(Bytes* b, const Offset* offsets, const uint8_t* data, const 
     cdef int64_t total = 0
     cdef int32_t told
     cdef uint8_t* to
+    cdef const uint8_t* source
     cdef const int64_t* index = values.index
     if index is NULL:
         total = offsets[values.first + values.count] - offsets[values.first]
@@ -121,115 +122,20 @@ cdef int put_binary(Bytes* b, const Offset* offsets, const uint8_t* data, const 
         size = offsets[at + 1] - offsets[at]
         if size > INT32_MAX:
             return -2
+        source = data + offsets[at]
         told = <int32_t>size
         memcpy(to, &told, 4)
-        copy_text(to + 4, data + offsets[at], size, last - offsets[at])
-        to += 4 + size
-    b.size = to - b.data
-    return 0
-
-
-cdef int put_lengths(Bytes* b, Node node, const Picked* values) except -1:
-    """Append the sizes of texts as numbers of 32 bits. Raises UnwritableError and MemoryError."""
-    cdef int failed = 0
-    cdef const uint8_t* offsets
-    if values.count == 0:
-        return 0
-    offsets = <const uint8_t*>values.array.buffers[1]
-    if bytes_reserve(b, values.count * 4):
-        raise MemoryError()
-    with nogil:
-        if node.read == READ_BINARY:
-            failed = lengths[int32_t](<int32_t*>(b.data + b.size), <const int32_t*>offsets, values)
-        else:
-            failed = lengths[int64_t](<int32_t*>(b.data + b.size), <const int64_t*>offsets, values)
-    if failed:
-        raise UnwritableError(f"the column {'.'.join(node.path)} has a value beyond the range of its type in Parquet")
-    b.size += values.count * 4
-    return 0
-
-
-cdef int lengths(int32_t* to, const Offset* offsets, const Picked* values) noexcept nogil:
-    cdef int64_t i, at, size
-    if values.index is NULL and Offset is int32_t:
-        offsets += values.first
-        for i in range(values.count):
-            to[i] = offsets[i + 1] - offsets[i]
-        return 0
-    for i in range(values.count):
-        at = place(values, i)
-        size = offsets[at + 1] - offsets[at]
-        if size > INT32_MAX:
-            return -2
-        to[i] = <int32_t>size
-    return 0
-
-
-cdef int put_bytes(Bytes* b, Node node, const Picked* values) except -1:
-    """Append the bytes of texts, one behind the other."""
-    cdef int failed = 0
-    cdef const uint8_t* offsets
-    cdef const uint8_t* data
-    if values.count == 0:
-        return 0
-    offsets = <const uint8_t*>values.array.buffers[1]
-    data = <const uint8_t*>values.array.buffers[2]
-    with nogil:
-        if node.read == READ_BINARY:
-            failed = join[int32_t](b, <const int32_t*>offsets, data, values)
-        else:
-            failed = join[int64_t](b, <const int64_t*>offsets, data, values)
-    if failed:
-        raise MemoryError()
-    return 0
-
-
-cdef int join(Bytes* b, const Offset* offsets, const uint8_t* data, const Picked* values) noexcept nogil:
-    cdef int64_t i, at, size, total = 0, last = 0
-    cdef uint8_t* to
-    cdef const int64_t* index = values.index
-    if index is NULL:
-        at = offsets[values.first]
-        total = offsets[values.first + values.count] - at
-        if bytes_reserve(b, total):
-            return -1
-        copy_piece(b.data + b.size, data + at, total)
-        b.size += total
-        return 0
-    for i in range(values.count):
-        total += offsets[index[i] + 1] - offsets[index[i]]
-        last = max(last, <int64_t>offsets[index[i] + 1])
-    if bytes_reserve(b, total + STEPS):
-        return -1
-    to = b.data + b.size
-    for i in range(values.count):
-        at = offsets[index[i]]
-        size = offsets[index[i] + 1] - at
-        copy_text(to, data + at, size, last - at)
+        to += 4
+        # Copies of a known size are a few vector moves; what they write beyond the value is overwritten by the next.
+        if size <= STEP and offsets[at] + STEP <= last:
+            memcpy(to, source, STEP)
+        elif size <= STEPS and offsets[at] + STEPS <= last:
+            memcpy(to, source, STEPS)
+        elif size:
+            memcpy(to, source, <size_t>size)
         to += size
     b.size = to - b.data
     return 0
-
-
-cdef inline void copy_piece(uint8_t* to, const uint8_t* source, int64_t size) noexcept nogil:
-    """Copy a page or less, as fast as ``memcpy`` and with the same instructions on each processor."""
-    cdef int64_t at = 0
-    while at + STEP <= size:
-        memcpy(to + at, source + at, STEP)
-        at += STEP
-    if at < size:
-        memcpy(to + at, source + at, <size_t>(size - at))
-
-
-cdef inline void copy_text(uint8_t* to, const uint8_t* source, int64_t size, int64_t left) noexcept nogil:
-    """Copy a text, and perhaps some of the ``left`` bytes from its beginning on: the next one overwrites these."""
-    # Copies of a known size are a few vector moves.
-    if size <= STEP <= left:
-        memcpy(to, source, STEP)
-    elif size <= STEPS <= left:
-        memcpy(to, source, STEPS)
-    elif size:
-        memcpy(to, source, <size_t>size)
 
 
 cdef inline void pick(Word* to, const Word* data, const int64_t* index, int64_t count) noexcept nogil:

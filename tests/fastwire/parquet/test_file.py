@@ -270,16 +270,12 @@ def test_texts_that_repeat_become_a_dictionary(cells: list[str | None], wanted: 
     assert not expected.has_min_max or (found.min, found.max) == (expected.min, expected.max)  # it has no long ones
 
 
-def test_sizes_of_texts_lie_before_their_bytes() -> None:
-    """The codec meets the bytes in one piece: of those that it cannot compress it leaves the most alone."""
-    rng = random.Random(5)
-    array = pa.array([None if at % 7 == 0 else rng.randbytes(16) for at in range(9000)], pa.binary())
-    batches = [pa.record_batch({"x": array.slice(at, 4500)}) for at in (0, 4500)]
-    file = written([batches], batches[0].schema)
-    chunk = pq.read_metadata(io.BytesIO(file)).row_group(0).column(0)
-    assert "DELTA_LENGTH_BYTE_ARRAY" in chunk.encodings
-    assert chunk.total_compressed_size < 16.3 * (len(array) - array.null_count)
-    assert pq.read_table(io.BytesIO(file))["x"].combine_chunks().equals(array)
+def test_texts_have_an_encoding_that_every_reader_knows() -> None:
+    """Iceberg's vectorised reader of Spark, before 1.11, reads no texts whose sizes lie before their bytes."""
+    texts = pa.array([None if at % 7 == 0 else f"{at:016x}" for at in range(9000)])
+    array = pa.record_batch({"x": texts, "y": texts.cast(pa.binary())})
+    group = pq.read_metadata(io.BytesIO(written([[array]], array.schema))).row_group(0)
+    assert {name for at in (0, 1) for name in group.column(at).encodings} <= {"PLAIN", "RLE", "RLE_DICTIONARY"}
 
 
 def test_dictionaries_of_batches_become_one() -> None:
