@@ -123,12 +123,22 @@ def _chain(hashes: np.ndarray, secret: bytes, array: pa.Array) -> None:
         return
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         cells = array.cast(pa.binary())
-    else:  # rare, and each value has one text; Python has none for each time
-        values = array.cast(_timeless(kind)).to_pylist()
-        cells = pa.array([repr(value).encode() for value in values], pa.binary())
+    else:  # rare, and each value has one text
+        cells = pa.array(_texts(array), pa.binary())
     _, offsets, data = cells.buffers()
     places = np.frombuffer(offsets, np.int32)[cells.offset : cells.offset + len(cells) + 1]
     chain_cells(hashes, secret, places, b"" if data is None else memoryview(data).cast("B"))
+
+
+def _texts(array: pa.Array) -> list[bytes]:
+    """Return the texts of values. They stay as they are: checkpoints have their hashes."""
+    try:
+        values = array.to_pylist()
+    except (OverflowError, ValueError):  # Python has no such time
+        if len(array) > 1:
+            return [text for row in range(len(array)) for text in _texts(array.slice(row, 1))]
+        values = array.cast(_timeless(array.type)).to_pylist()
+    return [repr(value).encode() for value in values]
 
 
 def _timeless(kind: pa.DataType) -> pa.DataType:

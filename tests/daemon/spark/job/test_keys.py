@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,15 @@ FAR = pa.struct([("at", pa.list_(pa.timestamp("us", "UTC")))])
 def test_equal_cells_have_one_hash(column: pa.Array) -> None:
     one, same, other = marks(column)
     assert one == same != other
+
+
+@pytest.mark.parametrize("others", [[], [2**62]], ids=["alone", "beside one that Python does not have"])
+def test_the_hash_of_a_nested_key_stays_as_checkpoints_have_it(others: list[int]) -> None:
+    """Or a second copy of each earlier record with a time in its key would land after an upgrade."""
+    value = {"at": [datetime(2024, 2, 29, 12, tzinfo=UTC)]}
+    column = pa.array([value, *({"at": [each]} for each in others)], FAR)
+    text = repr(column.slice(0, 1).to_pylist()[0])
+    assert marks(column)[0] == marks(pa.array([text]))[0]
 
 
 def test_columns_of_a_key_do_not_run_into_each_other() -> None:
