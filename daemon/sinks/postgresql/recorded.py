@@ -128,7 +128,8 @@ class Recorded:
 
         Raises SinkFailedError if they have changed: bytes for a column of one type are another value in one of another.
         """
-        session.run(f"LOCK TABLE {self.target.name} IN {'ACCESS' if alone else 'ROW'} EXCLUSIVE MODE")
+        # Partitions have the same columns, and are locked as they get rows: others may be in use for long.
+        session.run(f"LOCK TABLE ONLY {self.target.name} IN {'ACCESS' if alone else 'ROW'} EXCLUSIVE MODE")
         found = self.target.look(session)
         if found is None or not self.held.items() <= found.columns.items():
             raise SinkFailedError(f"{self._name} has other columns than before: it is looked at again")

@@ -266,6 +266,23 @@ def test_a_lock_of_others_has_a_limit(shop: Shop) -> None:
     assert landed(shop) == [1]
 
 
+def test_a_partition_that_is_being_rewritten_holds_back_no_rows_of_others(shop: Shop) -> None:
+    """As by VACUUM FULL, which may take hours."""
+    import adbc_driver_postgresql.dbapi as driver
+
+    shop.query("CREATE TABLE orders (id bigint, note text) PARTITION BY RANGE (id)")
+    for name, first, end in (("old", 0, 10), ("new", 10, 20)):
+        shop.query(f"CREATE TABLE {name} PARTITION OF orders FOR VALUES FROM ({first}) TO ({end})")
+    sink, feed = shop.sink(ORDER, timeout="2s"), Given()
+    sink.write(feed.records([order(1)]))
+    sink.commit()
+    with driver.connect(shop.url) as connection, connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE old")
+        sink.write(feed.records([order(11)]))
+        sink.commit()
+    assert landed(shop) == [1, 11]
+
+
 def test_a_read_only_server_is_tried_again(shop: Shop) -> None:
     name = shop.url.rpartition("/")[2]
     shop.query(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
