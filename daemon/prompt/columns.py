@@ -1,6 +1,7 @@
 """The columns of batches: those that a query asks for, and those of a schema."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +69,16 @@ def _inner(field: "pa.Field[Any]") -> Iterator["pa.Field[Any]"]:
     return (kind.field(i) for i in range(kind.num_fields))
 
 
+def _may_change(kind: Any, into: Any) -> bool:
+    """Return True if a cast may change values without an error: "007" to 7, and a double to a float."""
+    if kind.num_fields:
+        inner = {into.field(i).name: into.field(i).type for i in range(into.num_fields)}
+        return any(_may_change(each.type, inner.get(each.name, each.type)) for each in _inner(pa.field("", kind)))
+    if pa.types.is_string(kind):
+        return not (pa.types.is_string(into) or pa.types.is_binary(into))
+    return bool(pa.types.is_float64(kind) and pa.types.is_float32(into))
+
+
 def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return ``batch`` with the columns of ``schema``. Raises FastwireError if it has others, or wider ones."""
     if strange := [*_lacking(batch.schema, schema)]:  # a cast would drop them within a struct
@@ -75,17 +86,24 @@ def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             f"a later record has the column {strange[0]}, which the first records lack: name the columns "
             "that you want, or read by a schema that has it (`infer --output` writes one); to_table() has all columns"
         )
-    columns = []
-    for field in schema:
-        if field.name not in batch.schema.names:
-            columns.append(pa.nulls(batch.num_rows, field.type))
-            continue
-        column = batch.column(field.name)
-        try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowInvalid:
-            raise FastwireError(
-                f"a later record makes the column {field.name} {column.type}, and the first records make it "
-                f"{field.type}: to_table() has the wider type for all, or read by a schema that says it"
-            ) from None
+    names = batch.schema.names
+    columns = [
+        _cast(batch.column(field.name), field) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, field: "pa.Field[Any]") -> pa.Array:
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if not _may_change(column.type, field.type):
+            return column.cast(field.type)
+    if pa.types.is_integer(column.type) and pa.types.is_floating(field.type):
+        raise FastwireError(
+            f"the column {field.name} has whole numbers that the {field.type} of other records would change: read by a "
+            "schema that says its type"
+        )
+    raise FastwireError(
+        f"a later record makes the column {field.name} {column.type}, and the first records make it {field.type}: "
+        "to_table() has the wider type for all, or read by a schema that says it"
+    )

@@ -28,6 +28,8 @@ from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.prompt.query import opened, tables_of, with_topics
 from tests.daemon.prompt import ROWS
 
+_MAP_OF_NUMBERS, _MAP_OF_TEXTS = pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string())
+
 
 @pytest.fixture
 def kafka() -> Iterator[KafkaDevBroker]:
@@ -329,6 +331,31 @@ def test_a_table_has_the_widest_types_of_its_records_and_a_reader_says_that_it_c
     assert rows[0] == {"a": "1", "s": {"b": 2.0, "c": None}} and rows[-1] == {"a": "x", "s": {"b": 0.5, "c": True}}
     with pytest.raises(FastwireError, match=r"later record makes the column a string, and the first .* int64"):
         reading(["a"]).to_reader().read_all()
+    first[0] = b'{"s": {"b": 1}, "a": %d}' % (2**53 + 1)
+    last[0] = b'{"a": 0.5}'
+    with pytest.raises(FastwireError, match="the column a has whole numbers that the double of other records would"):
+        reading().to_table()
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (pa.array([1]), pa.array(["007"])),
+        (pa.array([True]), pa.array(["1"])),
+        (pa.array([1.5], pa.float32()), pa.array([0.1])),
+        (pa.array([[1]]), pa.array([["007"]])),
+        (pa.array([{"x": 1, "y": 2}]), pa.array([{"x": "007"}])),
+        (pa.array([[("k", 1)]], _MAP_OF_NUMBERS), pa.array([[("k", "07")]], _MAP_OF_TEXTS)),
+    ],
+)
+def test_a_reader_does_not_make_other_values_of_those_of_a_wider_column(
+    kafka: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch, first: pa.Array, later: pa.Array
+) -> None:
+    records = fw.read(kafka.url, "orders", progress=False)
+    batches = [pa.record_batch([each], ["a"]) for each in (first, later)]
+    monkeypatch.setattr(records, "batches", lambda only: iter(batches))
+    with pytest.raises(FastwireError, match="a later record makes the column a "):
+        records.to_reader().read_all()
 
 
 @pytest.mark.parametrize("more", [{"s": {"x": 2, "y": 3}}, {"l": [{"x": [{"y": 1}]}]}, {"n": 1}])
