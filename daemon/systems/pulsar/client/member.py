@@ -1,7 +1,7 @@
 """A partition of the source in the Python client, with the requests of a program (spec: pulsar 7, 18)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from fastwire.errors import CorruptEntryError, FastwireError
@@ -9,6 +9,7 @@ from fastwire.position import Position
 from fastwire.pulsar.format.server_error import Remedy
 from fastwire.pulsar.names.topic import Topic
 from fastwire.pulsar.position import POSITIONS
+from fastwire.pulsar.protocol.consumer import Run
 from fastwire.pulsar.protocol.event import EntryRejected
 from fastwire.pulsar.protocol.message_id import MessageId
 from fastwire.pulsar.protocol.request import BrokerError, SubscribeRequest
@@ -86,6 +87,13 @@ class Member(Partition):
         text = f"entry {POSITIONS.format(entry.position)} of {self.topic} cannot be "
         text += f"{REFUSED_AS.get(entry.reason, 'decoded')} ({entry.detail}){cure}"
         self._owner.fail(CorruptEntryError(entry.reason, text))
+
+    # --- what comes again
+
+    def acknowledge_again(self) -> Sequence[Run]:
+        """Drop entries that were delivered again: nothing has landed, and a reader begins at one of them."""
+        self._host.slots.take_landed_again(self.number)
+        return ()
 
     # --- subscribing
 

@@ -12,6 +12,7 @@ from fastwire.reason import Reason
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import EARLIEST, LATEST, MessageId, Reader, connect
 from fastwire_daemon.systems.pulsar.client import reader as reading
+from fastwire_daemon.systems.pulsar.source.watch import Watch
 from tests.support.pulsar.client_scene import playing, values
 from tests.support.source_pipe import entries, entry, until
 
@@ -46,6 +47,19 @@ async def test_from_a_message_on(batched: bool) -> None:
         assert await collect(client.read("t", sized).up_to_now()) == names(6, 7, 8, 9)
         inclusive = client.read("t", at, inclusive=True)
         assert await collect(inclusive.up_to_now()) == names(5, 6, 7, 8, 9, first=first - 1 if batched else 0)
+
+
+async def test_the_message_at_which_it_begins_is_none_that_has_landed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers send it once more; the warning of a pipeline about entries that come again would be wrong here."""
+    told: list[Any] = []
+    monkeypatch.setattr(Watch, "came", lambda self, partition, landed: told.append([*landed]))
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 3))
+        ledger, place, _ = broker.positions("t")[1]
+        async with client.read("t", MessageId(ledger, place)) as reader:
+            assert await some(reader, 10) == names(2)
+            await until(lambda: bool(told), "a look at what has come")
+            assert not any(told)
 
 
 async def test_a_first_host_that_accepts_and_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
