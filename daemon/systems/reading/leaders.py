@@ -64,9 +64,10 @@ class Leaders(ABC, Generic[L, P]):
         self._unplaced.add([partition], delay_s)
 
     def forget(self, partition: P) -> None:
-        """Stop reading ``partition``."""
+        """Stop reading ``partition``. What has come of it is passed on: another connection may send what follows."""
         self._unplaced.drop(partition)
         if partition.link is not None:
+            partition.link.hand_on()
             partition.link.fetcher.drop(partition.index)
             partition.link = None
 

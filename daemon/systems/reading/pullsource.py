@@ -325,8 +325,6 @@ class PullSource(ClusteredSource[C, L, P]):
 
     def give_up(self, partitions: Sequence[P], reason: str, to: Stage = Stage.IDLE) -> None:
         """Stop reading ``partitions``, which move to ``to``; records that were received are committed at once."""
-        for link in {partition.link for partition in partitions if partition.link is not None}:
-            link.hand_on()
         for partition in partitions:
             assignment = partition.assignment
             self._detach(partition)
