@@ -4,7 +4,7 @@ from collections.abc import Sequence, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
-from fastwire.connection import ChunkReady, Lost
+from fastwire.connection import Lost
 from fastwire.event import Connected, CorruptFound, FetchDone, Reply
 
 from .brokerbook import Address
@@ -76,8 +76,6 @@ class OwnedLink(BrokerLink[C, E, A]):
     def _on_events(self, events: Sequence[E]) -> None:
         for event in events:
             match event:
-                case ChunkReady(chunk):
-                    self._owner.on_chunk(chunk)
                 case FetchDone(fetched):
                     self._fetched(fetched)
                 case Reply(request_id, answer):
@@ -96,7 +94,7 @@ class OwnedLink(BrokerLink[C, E, A]):
         self._owner.on_fetched(self, fetched)
 
     def _on_event(self, event: E) -> None:
-        """Handle an event that only this system has. The transport handles ``More``."""
+        """Handle an event that only this system has."""
 
     def _left(self, text: str, reason: Exception | None) -> None:
         self._owner.on_lost(self, reason)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
-from fastwire.connection import Scanning
+from fastwire.connection import ChunkReady, Scanning
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.grammar import Grammar
 
@@ -105,7 +105,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
         """True of a connection that has ended without a request in flight, and on which no records were expected."""
         self.connection = connection
         self.transport: Transport[E] = Transport(
-            connection, on_events=self._on_events, on_lost=self._on_lost, after_read=self._after_read
+            connection, on_events=self._take_in, on_lost=self._on_lost, after_read=self._after_read
         )
         self.on_grown: Callable[[], object] | None = None
         self._growths = 0
@@ -126,8 +126,16 @@ class BrokerLink(ABC, Generic[C, E, A]):
     async def open(self) -> None:
         """Connect and log in. Raises UnreachableError, LinkLost, or the broker's refusal."""
 
+    def _take_in(self, events: Sequence[E]) -> None:
+        # Whatever handles another event may pass the open chunk on, whose records come behind all of these.
+        for event in events:
+            if isinstance(event, ChunkReady):
+                self._on_chunk(event.chunk)
+        self._on_events(events)
+
     @abstractmethod
-    def _on_events(self, events: Sequence[E]) -> None: ...
+    def _on_events(self, events: Sequence[E]) -> None:
+        """Handle all events but ``ChunkReady`` and ``More``."""
 
     @abstractmethod
     def _left(self, text: str, reason: Exception | None) -> None:

@@ -14,7 +14,6 @@ from fastwire.pulsar.protocol.connection import Connection
 from fastwire.pulsar.protocol.event import (
     ActiveChanged,
     AuthChallenged,
-    ChunkReady,
     Connected,
     ConnectRefused,
     ConsumerClosed,
@@ -228,8 +227,6 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
     def _on_events(self, events: Sequence[Event]) -> None:
         for event in events:
             match event:
-                case ChunkReady(chunk):
-                    self._owner.on_chunk(chunk)
                 case Reply():
                     self._on_reply(event)
                 case SendConfirmed(producer_id):
@@ -277,7 +274,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
                 case Lost(reason):
                     self.abort(reason)
                 case _:
-                    pass  # the transport sees to More
+                    pass  # chunks were passed on, and the transport sees to More
 
     def _on_reply(self, reply: Reply) -> None:
         if reply.kind is Kind.ACK:
