@@ -348,7 +348,8 @@ cdef class Scanner(ChunkScanner):
 
     cdef int debit(self, Slot* slot, MessageHead* head, int64_t permits) except -1:
         slot.debited += <uint64_t>permits
-        slot.debits += 1
+        if permits:              # what is finished later was counted as it came
+            slot.debits += 1
         if slot.debited >= slot.due_at:
             self.slots.fall_due(slot, head.consumer_id)
         slot.last_ledger = head.ledger

@@ -51,6 +51,7 @@ async def test_what_a_key_opens_comes_out(tmp_path: Path) -> None:
         async with client.subscribe("t", "s", start="earliest", private_keys={"orders": key}) as consumer:
             chunks = await take(consumer, 24)
             found = [value for chunk in chunks for value in values(chunk)]
+            assert consumer.slots.debits(0) == 7  # entries, each once: the window of permits is by these
             assert found[10:14] == [b"1:secret0", b"1:secret1", b"1:secret2", b"x" * 1000]
             for chunk in chunks:
                 await chunk.ack_to(receipt=True)
