@@ -74,6 +74,8 @@ class AckingMember(Member):
         for receipt in again.values():
             receipt.left = {UNSENT}
         self._asked += (receipt for receipt in again.values() if receipt not in self._asked)
+        if self.over:
+            self.refuse_receipts()
 
     # --- requests
 
@@ -239,7 +241,16 @@ class AckingMember(Member):
         if self.consumer.acks.waiting:
             self._asked.append(receipt)
             receipt.left.add(UNSENT)
+            if self.over:
+                self.refuse_receipts()
         return done
+
+    def refuse_receipts(self) -> None:
+        """Raise AckRefused where a receipt is waited for: none comes any more."""
+        for receipt in (*self._asked, *(one for waiting in self._waiting.values() for one in waiting)):
+            receipt.answered(UNSENT, False)
+        self._asked.clear()
+        self._waiting.clear()
 
     def reset(self) -> None:
         """Forget the state from before a move of the cursor."""

@@ -381,6 +381,8 @@ class Consumer(Intake[AckingMember]):
 
     async def _close(self) -> None:
         await super()._close()
+        for member in self.members:
+            member.refuse_receipts()
         if self._dead_letters is not None:
             await self._dead_letters.close()
 

@@ -12,11 +12,12 @@ import pytest
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Record, encode_chunks
+from fastwire.pulsar.names.pattern import parse_pattern
 from fastwire.pulsar.protocol.request import BrokerError
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.pulsar import PulsarConnection
 from fastwire_daemon.devbroker.pulsar.broker import HANDLERS
-from fastwire_daemon.pulsar import MessageId, RedeliveryBackoff, connect
+from fastwire_daemon.pulsar import AckRefused, MessageId, RedeliveryBackoff, connect
 from tests.support.loops import BOTH
 from tests.support.pulsar.client_scene import playing, take, values
 from tests.support.source_pipe import entries, entry, until
@@ -250,6 +251,29 @@ async def test_receipts_outlive_a_connection() -> None:
             broker.drop_connections()
             await asyncio.gather(*waits)
             assert broker.backlog("t", "s") == 19
+
+
+async def test_receipts_are_not_waited_for_once_none_can_come() -> None:
+    """The broker is away as the consumer is closed, or the topic is deleted."""
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 2))
+        consumer = client.subscribe("t", "s", start="earliest")
+        first, *_ = await take(consumer, 20)
+        await broker.stop()
+        await until(lambda: consumer.members[0].link is None, "a lost connection")
+        waiting = asyncio.create_task(first.ack(receipt=True))
+        await until(lambda: consumer.members[0].consumer.acks.waiting, "an ack")
+        await consumer.close()
+        with pytest.raises(AckRefused):
+            await asyncio.wait_for(waiting, 60)
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 2))
+        async with client.subscribe(parse_pattern("t"), "s", start="earliest") as consumer:
+            first, *_ = await take(consumer, 20)
+            broker.delete_topic("t")
+            await until(lambda: consumer.members[0].over, "a topic that is gone")
+            with pytest.raises(AckRefused):
+                await asyncio.wait_for(first.ack(receipt=True), 60)
 
 
 async def test_all_partitions_of_a_broker_may_wait_for_their_last_receipts(caplog: pytest.LogCaptureFixture) -> None:
