@@ -42,11 +42,12 @@ class EvolvingDecoder:
 
     With ``schemas`` each record has a number of these, and is read by the program that ``find`` returns. Its columns
     are added to those that there are, or (``evolve``) such records are bad; ``for_table`` also those that would make a
-    column wider, and those with columns that ``names`` refuses. Only columns that ``lands`` is true for count, and for
-    tables also the ``levels``. With ``within`` the fields of the program are those of one column of this name. If it
-    ``keeps_nulls``, a null is a row of nulls. If it ``infers``, a value of JSON is bad if it has a field without a
-    column: :meth:`infer` adds the column. Objects at the places ``maps`` become maps. If it ``widens``, a text takes a
-    value of any type, and fields of several types of scalars are inferred as text.
+    column wider, and those with columns that ``names`` refuses, or whose names are ``taken`` by the records. Only
+    columns that ``lands`` is true for count, and for tables also the ``levels``. With ``within`` the fields of the
+    program are those of one column of this name. If it ``keeps_nulls``, a null is a row of nulls. If it ``infers``, a
+    value of JSON is bad if it has a field without a column: :meth:`infer` adds the column. Objects at the places
+    ``maps`` become maps. If it ``widens``, a text takes a value of any type, and fields of several types of scalars are
+    inferred as text.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class EvolvingDecoder:
         levels: Sequence[str] = (),
         for_table: bool = False,
         names: NameRule = ANY_NAME,
+        taken: Container[str] = (),
         keeps_nulls: bool = False,
         infers: bool = False,
         maps: Collection[str] = (),
@@ -80,6 +82,7 @@ class EvolvingDecoder:
         self._levels = levels
         self._for_table = for_table
         self._names = names
+        self._taken = taken
         self._keeps_nulls = keeps_nulls
         self._infers = infers
         self._maps = maps
@@ -257,6 +260,8 @@ class EvolvingDecoder:
         if new and not grows:
             self._refuse(id, Reason.NEW_COLUMNS, ", ".join(map(str, new)))
             return
+        if own := next((each.name for each in new if each.name in self._taken), None):
+            raise SchemaError(own, "this is a column of the records")
         if grows:
             self._check_names(union)
             resolve(written, union)  # its columns stay away if its records do

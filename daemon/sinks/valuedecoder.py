@@ -91,7 +91,8 @@ class ValueDecoder(RecordRows):
         self._follows = infers or registered
         self._own = self.columns if self._follows else ()
         self._refused: set[str] = set()  # fields that were logged
-        self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
+        given = {each.name for each in columns_of(program)}
+        self._keeps_nulls = DELETED in columns and DELETED not in given
         self._values = EvolvingDecoder(
             program,
             form,
@@ -103,6 +104,7 @@ class ValueDecoder(RecordRows):
             levels=levels,
             for_table=for_table,
             names=names,
+            taken={*columns, *extra} - given,
             keeps_nulls=self._keeps_nulls,
             infers=infers,
             maps=maps,

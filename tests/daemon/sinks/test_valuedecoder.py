@@ -399,6 +399,35 @@ def test_columns_of_a_newer_schema_are_refused(
     assert letter["reason"].startswith("NewColumns 8 (id int64 not null, note string)")
 
 
+@pytest.mark.parametrize("by", ["a column", "a folder"])
+def test_a_field_of_a_newer_schema_takes_no_column_of_the_records(
+    opened: Opened, registry: SchemaRegistryServer, tmp_path: Path, by: str
+) -> None:
+    """Its values would land in place of offsets or times, and the next start would refuse the dataset."""
+    own = "_offset" if by == "a column" else "_timestamp"
+    hides = {**REGISTERED, "fields": [*REGISTERED["fields"], {"name": own, "type": "string"}]}
+    registry.register(8, hides)
+
+    def made() -> ValueDecoder:
+        config = RegistryConfig.model_validate({"url": registry.url})
+        wanted, extra = (("*", own), ()) if by == "a column" else (("*",), (own,))
+        return decoder(wanted, REGISTERED, schemas=RegisteredSchemas(SchemaRegistry(config)), extra=extra)
+
+    fixed = {"partition_by": "none" if by == "a column" else "day"}
+    sink = opened(made(), **fixed)
+    values = [*orders(2), framed(8, encode(hides, {"id": 9, "country": "FR", own: "x"}))]
+    sink.write(GivenFeed().chunk_of(values))
+    coverage = sink.commit()
+    (table,) = tables(tmp_path / "data")
+    assert (table.num_rows, pa.types.is_string(table.field(-1).type)) == (2, by == "a folder")
+    (letter,) = dead_letters(tmp_path / "data")
+    assert letter["reason"].startswith(f"IncompatibleSchema 8 ({own}: this is a column of the records)")
+    again = opened(made(), **fixed)
+    again.write(GivenFeed(start=coverage).chunk_of(orders(1)))
+    again.commit()
+    assert len(as_one(tmp_path / "data")) == 3
+
+
 def test_new_symbols_of_an_enum_are_text_of_its_column(
     opened: Opened, registry: SchemaRegistryServer, tmp_path: Path
 ) -> None:
