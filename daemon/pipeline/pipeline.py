@@ -53,6 +53,7 @@ class Pipeline:
     """
 
     _say = staticmethod(log.info)  # of what each pipeline does all the time
+    _has_own_source = True
 
     def __init__(
         self,
@@ -253,7 +254,8 @@ class Pipeline:
     async def run(self) -> None:
         """Run until drained. Raises PipelineFailed, after a commit of the records taken if that is possible."""
         watch: asyncio.Task[None] | None = None
-        of_pipeline.set(self.name)
+        if self._has_own_source:
+            of_pipeline.set(self.name)
         try:
             await self._open()
             self._made_source = self._make_source(self, self._cluster)

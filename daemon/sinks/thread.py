@@ -12,6 +12,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
 
 from ..dataset.deadletters.sums import DeadLetterSums
+from ..runtime.logs import of_pipeline
 from ..runtime.outside import TOLD_AFTER_S, waiting
 from .base import Decoded, LoggedSink, Sink, logged
 from .workers import Calls, OwnThread, Workers
@@ -28,11 +29,13 @@ _T = TypeVar("_T")
 class SinkThread:
     """Runs the blocking calls of one sink, one at a time, on its own thread. Created on the loop's thread.
 
-    With ``workers`` the calls run on one of these, which serve many sinks.
+    With ``workers`` the calls run on one of these, which serve many sinks. ``name`` is that of the pipeline, for log
+    lines.
     """
 
     def __init__(self, sink: Sink, name: str, workers: Workers | None = None) -> None:
         self.sink = sink
+        self._name = name
         # Tested once: a check against a protocol costs more than the decoding of a chunk.
         self.logged: LoggedSink | None = logged(sink)
         """The sink, if it has a log; the properties below have neutral values for one that has none."""
@@ -206,6 +209,7 @@ class SinkThread:
         # No reference may last until the next call: the argument keeps a chunk in memory.
         call, args, done = job
         job.clear()
+        of_pipeline.set(self._name)
         self._ident = threading.get_ident()
         self.busy_since = self._loop.time()  # not before: of many sinks a call waits for a thread, which is not slow
         began = perf_counter_ns()

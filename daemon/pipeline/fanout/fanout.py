@@ -241,7 +241,7 @@ class FanOut:
         for index, why in () if self._made_source is None else self._made_source.waiting().items():
             waiting.setdefault(self._landing_of(index).topic, {})[index] = why
         self._landings.look(waiting, self._metrics)
-        self._landings.tell_waits()
+        self._landings.tell_waits(self.name)
         self._freshness.look(None if self._made_source is None else self._made_source.backlog)
         self._metrics.health(self.health)
 

@@ -32,6 +32,7 @@ class LandingPipeline(Pipeline):
     """The pipeline of one of many datasets."""
 
     _say = staticmethod(log.debug)  # thousands of datasets commit once a minute
+    _has_own_source = False  # what its calls make the source log is of the fan-out, not of this topic
     _whole = False
     _may_rest = False
     at_rest = False

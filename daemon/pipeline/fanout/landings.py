@@ -112,17 +112,18 @@ class Landings(dict[str, Landing]):
             first = first or f"{landing.name}: {found}"
         return first
 
-    def tell_waits(self) -> None:
-        """Log which sinks have begun to wait since the last call, and which wait no more."""
+    def tell_waits(self, pipeline: str) -> None:
+        """Log which sinks of ``pipeline`` have begun to wait since the last call, and which wait no more."""
         for landing in {*self.busy(), *self._waiting}:
             why = None if landing.pipeline is None else landing.pipeline.waiting
             if why is None and landing in self._waiting:
                 self._waiting.discard(landing)
-                log.info("a dataset waits no more", topic=landing.topic, dataset=landing.name)
+                log.info("a dataset waits no more", pipeline=pipeline, topic=landing.topic, dataset=landing.name)
             elif why is not None and landing not in self._waiting:
                 self._waiting.add(landing)
                 log.error(
                     "a dataset waits: none of its records is lost or acknowledged, and the others go on",
+                    pipeline=pipeline,
                     topic=landing.topic,
                     dataset=landing.name,
                     why=why,

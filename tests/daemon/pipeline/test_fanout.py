@@ -24,6 +24,7 @@ from fastwire_daemon.pipeline.fanout import fanout as module
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.errors import SinkFailedError
 from fastwire_daemon.runtime.health import Health
+from fastwire_daemon.runtime.logs import get_logger
 from fastwire_daemon.sinks.base import Sink
 from tests.support.fanout_scene import FanOutScene, serving, until, values_in
 
@@ -218,6 +219,35 @@ async def test_a_sink_that_waits_among_others_at_rest(kafka: FanOutScene, caplog
         fanout.look()
         assert told("a dataset waits no more") == 1
     kafka.assert_whole()
+    said: Any = [record for record in caplog.records if record.getMessage().startswith("a dataset waits")]
+    assert [each.fields["pipeline"] for each in said] == ["p", "p"]
+
+
+async def test_log_lines_name_the_pipeline_whose_source_and_the_dataset_whose_sink_they_are_of(
+    kafka: FanOutScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The source is one for all, also where the call of one dataset has made it work."""
+    caplog.set_level("INFO")
+
+    class Telling(Guarded):
+        def commit(self) -> Coverage:
+            get_logger("decode").info("columns are added")
+            return super().commit()
+
+    kafka.wrap = lambda sink, config: Telling(sink)
+    filled(kafka)
+    async with kafka.running(kafka.config(**following(kafka))) as fanout:
+        await until(kafka.whole, fanout.status)
+        kafka.broker.delete_topic("audit")
+        kafka.broker.create_topic("audit", 2)
+        filled(kafka)
+        await until(kafka.whole, fanout.status)
+    lines: Any = [record for record in caplog.records if hasattr(record, "fields")]
+    of_source = {(each.message, each.fields.get("pipeline")) for each in lines if each.name == "fastwire.source"}
+    assert ("topic was deleted and made again", "p") in of_source
+    assert {pipeline for _, pipeline in of_source} == {"p"}
+    of_sinks = {each.fields.get("pipeline") for each in lines if each.name == "fastwire.decode"}
+    assert of_sinks == {f"p/{topic}" for topic in TOPICS}
 
 
 async def test_an_internal_error_has_a_name_where_it_has_no_words(kafka: FanOutScene) -> None:
