@@ -62,6 +62,7 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
         columns = "all columns" if sink.columns is None else f"columns {', '.join(sink.columns)}"
         if pipeline.makes_columns:
             columns = _made_columns(pipeline)
+        levels = ["each topic"] * sink.by_topic + levels
         folders = f"folders of their own for {' and '.join(levels)}" if levels else "one folder"
         say(f"           {columns}, {folders}")
     elif pipeline.makes_columns:
@@ -286,11 +287,19 @@ def show_daemon(daemon: "Daemon") -> None:
     from .daemons import daemon_facts, pipeline_facts
 
     console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = 10_000  # a script cuts lines itself
+
+    def show(facts: "Iterable[Fact]") -> None:
+        if console.is_terminal:
+            console.print(fact_table(facts))
+            return
+        lines = [(f"  {fact.label}", printable(fact.text)) for fact in facts]
+        width = max((len(label) for label, _ in lines), default=0)
+        for label, text in lines:  # a table would fill each line up to the longest one
+            console.print(f"{label:<{width}}  {text}".rstrip(), soft_wrap=True)
+
     first, *rest = daemon_facts(daemon)
-    console.print(Text(printable(first.text), _STYLES[first.style] or "bold"))
-    console.print(fact_table(rest))
+    console.print(Text(printable(first.text), _STYLES[first.style] or "bold"), soft_wrap=True)
+    show(rest)
     for name, pipeline in daemon.status.get("pipelines", {}).items():
         console.print(Text(printable(name), "bold"))
-        console.print(fact_table(pipeline_facts(pipeline)))
+        show(pipeline_facts(pipeline))

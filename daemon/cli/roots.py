@@ -135,14 +135,16 @@ class Verified:
         if as_json:
             say(json.dumps(self.to_json()))
             return
+        from ..dataset.proof.report import counted
         from ..service.progress import format_bytes
         from .printed import show_report
 
         totals = self._totals
         say(f"{self._root}: {self._sound:,} of {self._datasets:,} datasets are sound")
-        say(f"  {totals['rows']:,} rows in {totals['files']:,} files, {format_bytes(totals['bytes'])}")
+        files = counted(totals["files"], "file")
+        say(f"  {counted(totals['rows'], 'row')} in {files}, {format_bytes(totals['bytes'])}")
         if totals["dead_letters"]:
-            say(f"  {totals['dead_letters']:,} dead letters")
+            say(f"  {counted(totals['dead_letters'], 'dead letter')}")
         for report in self._sick:
             show_report(report)
         for place, why in self._failed.items():

@@ -84,7 +84,10 @@ class Impairments:
 
     def refused_by(self, error: LogRefusedError) -> dict[int, LogStopped]:
         """Return why logs that are not stopped must be, because the sink can never write them."""
-        again = "it is stopped until the daemon is restarted, and records that are not committed stay with the broker"
+        again = (
+            "it is stopped until the pipeline starts again, by a reload of a changed configuration or by a restart, "
+            "and records that are not committed stay with the broker"
+        )
         return {
             index: LogStopped(f"{each} cannot be written: {error}; {again}", error.reason)
             for index, each in self.left()

@@ -240,9 +240,8 @@ def _columns_of_table(name: str, pipeline: PipelineConfig) -> CheckResult:
     except ConfigError as exc:
         return CheckResult(name, "table", False, "; ".join(problem.message for problem in exc.problems), True)
     levels = ", ".join(options.level_keys)
-    return CheckResult(
-        name, "table", True, f"in the format of {TITLES[options.table]}, partitioned by {levels or 'nothing'}"
-    )
+    partitioned = f"partitioned by {levels}" if levels else "not partitioned"
+    return CheckResult(name, "table", True, f"in the format of {TITLES[options.table]}, {partitioned}")
 
 
 def _columns(name: str, pipeline: PipelineConfig) -> list[CheckResult]:

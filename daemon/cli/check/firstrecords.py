@@ -74,7 +74,7 @@ async def try_first_records(name: str, pipeline: PipelineConfig, topics: Sequenc
         except TimeoutError:
             detail = f"{topic}: its first records have not come within {PATIENCE_S:.0f} s"
             results.append(CheckResult(name, step, False, detail))
-    if pipeline.sink.by_topic:
+    if pipeline.sink.by_topic and topics:
         tried = f"all first records of {sound:,} of the {len(results) + sound:,} topics that were tried can be {done}"
         results.insert(0, CheckResult(name, step, True, tried))
     return results

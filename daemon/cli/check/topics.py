@@ -8,9 +8,10 @@ from itertools import islice
 from fastwire.errors import FastwireError
 
 from ...config import ConfigError, PipelineConfig
-from ...config.topicplaces import config_of_topic, dataset_names
+from ...config.topicplaces import config_of_topic, dataset_name, dataset_names
 from ...dataset.place import bucket_of
 from ...dataset.proof.report import counted
+from ...dataset.roots import Standing, standing_of
 from ...sinks.registry import dataset_options, value_decoder
 from ...systems.registry import topic_schemas
 from .checks import CheckResult, dataset_checks
@@ -31,9 +32,9 @@ def datasets_of_topics(
     ``topics`` have their numbers of partitions. Reads the datasets that exist; writes nothing.
     """
     alike = dataset_names([topic for topic, _ in topics], pipeline.sink.names)
-    rivals = {topic: its for its in alike.values() if len(its) > 1 for topic in its}
+    owners = {topic: _owner(pipeline, its) for its in alike.values() if len(its) > 1 for topic in its}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda each: _look(name, pipeline, each[0], rivals.get(each[0])), topics))
+        found = list(pool.map(lambda each: _look(name, pipeline, each[0], owners.get(each[0], each[0])), topics))
     sick, sound = [each for each in found if not each.ok], [each for each in found if each.ok]
     partitions = counted(sum(count or 1 for _, count in topics), "partition")
     total = f"{counted(len(topics), 'topic')} with {partitions}: {len(sound):,} can land, {len(sick):,} cannot"
@@ -47,14 +48,23 @@ def datasets_of_topics(
     return results
 
 
-def _look(name: str, pipeline: PipelineConfig, topic: str, rivals: Sequence[str] | None) -> CheckResult:
-    """Report the dataset of one topic."""
+def _owner(pipeline: PipelineConfig, topics: Sequence[str]) -> str:
+    """Return which of the topics whose names are alike lands, as a run decides it (``Places.check``)."""
+    for topic in topics:
+        there = standing_of(pipeline.sink, dataset_name(topic, pipeline.sink.names))
+        if there is not None and topic in {log.topic for log in there.landed.coverage.logs()}:
+            return topic
+    return min(topics)
+
+
+def _look(name: str, pipeline: PipelineConfig, topic: str, owner: str) -> CheckResult:
+    """Report the dataset of one topic; that of another ``owner`` may have its name."""
     said = topic
     try:
         own = config_of_topic(pipeline, topic)
         said = f"{topic} lands in {own.sink.path}" + ("" if own.sink.table is None else f", table {own.sink.table}")
-        if rivals:
-            why = f"{' and '.join(rivals)} have one name for some stores and catalogs: set sink.names"
+        if owner != topic:
+            why = f"for some stores and catalogs this is also the name of {owner}, which lands: set sink.names"
             return CheckResult(name, "dataset", False, f"{said}: {why}", True)
         options = dataset_options(own)
         assert own.sink.path is not None, "it is that of a topic"
@@ -71,8 +81,16 @@ def _look(name: str, pipeline: PipelineConfig, topic: str, rivals: Sequence[str]
     types = {column.name: f"{column}" for column in options.types}
     columns = columns or [types.get(column, column) for column in options.columns]
     if own.decode is not None and own.decode.inferred and not (types or own.decode.registered):
-        columns.insert(0, "the fields of its first records")
+        there = standing_of(pipeline.sink, dataset_name(topic, pipeline.sink.names))
+        columns = ["the fields of its first records", *columns] if there is None else _columns_in(there)
     return CheckResult(name, "dataset", True, f"{said}: {detail}; columns {_shortened(columns)}")
+
+
+def _columns_in(there: Standing) -> list[str]:
+    """Return the columns of a dataset that exists, as text."""
+    assert there.description is not None, "it could be read"
+    types = {column.name: f"{column}" for column in there.landed.types or there.description.types}
+    return [types.pop(column, column) for column in there.description.columns] + list(types.values())
 
 
 def registered_columns(name: str, pipeline: PipelineConfig) -> list[CheckResult]:

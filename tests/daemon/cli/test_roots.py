@@ -176,18 +176,56 @@ async def test_check_names_the_dataset_of_each_topic(tmp_path: Path, run: Run) -
     root = scene.root
     assert code == 78
     told = [line.removeprefix("  ") for line in text.splitlines() if line.startswith("  dataset")]
-    why = "shop.orders and shop_orders have one name for some stores and catalogs: set sink.names"
-    assert told[0] == "datasets 5 topics with 10 partitions: 3 can land, 2 cannot"
-    assert told[1:3] == [
-        f"dataset  FAILED: {name} lands in {root}/{name}: {why}" for name in ("shop.orders", "shop_orders")
-    ]
-    assert told[3].startswith(f"dataset  audit lands in {root}/audit: {root}/audit is continued; it was created ")
-    assert told[4] == (
+    why = "for some stores and catalogs this is also the name of shop.orders, which lands: set sink.names"
+    assert told[0] == "datasets 5 topics with 10 partitions: 4 can land, 1 cannot"
+    assert told[1] == f"dataset  FAILED: shop_orders lands in {root}/shop_orders: {why}"
+    assert told[2].startswith(f"dataset  audit lands in {root}/audit: {root}/audit is continued; it was created ")
+    assert told[4].startswith(f"dataset  shop.orders lands in {root}/shop.orders: {root}/shop.orders is continued")
+    assert told[3] == (
         f"dataset  new lands in {root}/new: it is new; columns "
         "key, value, topic, partition, offset, timestamp, timestampType, headers"
     )
     assert not (root / "new").exists()
     assert "  topic " not in text
+
+
+async def test_check_knows_which_of_topics_with_one_name_lands(tmp_path: Path, run: Run) -> None:
+    """The one whose dataset exists, as in a run, else the first by the alphabet."""
+    with serving("kafka", tmp_path / "lake") as scene:
+        scene.create("shop_orders")
+        scene.produce("shop_orders", 3)
+        await scene.land(scene.config())
+        scene.create("shop.orders", "a-b", "a.b")
+        _, text, _ = await checked(run, scene, tmp_path / "c.toml")
+    refused = [line.partition(" FAILED: ")[2].partition(" lands")[0] for line in text.splitlines() if "FAILED" in line]
+    assert refused == ["a.b", "shop.orders"]
+
+
+async def test_check_names_the_columns_of_inferred_datasets_that_exist(tmp_path: Path, run: Run) -> None:
+    decode = '[pipelines.p.decode]\nformat = "json"\nschema = "infer"\ncolumns = ["*", "_offset"]\n'
+    (tmp_path / "c.toml").write_text(decode)
+    with serving("kafka", tmp_path / "lake") as scene:
+        _, none, _ = await checked(run, scene, tmp_path / "c.toml")
+        scene.create("old", "some", partitions=1)
+        for topic in ("old", "some"):
+            scene.broker.produce(topic, [b'{"id": 1}'])
+        config = parse_config(decode + scene.text()).pipelines["p"]
+        await scene.land(config)
+        scene.broker.produce("old", [b'{"id": 2, "name": "Ada"}', b"none"])
+        await scene.land(config)
+        scene.create("new", partitions=1)
+        (tmp_path / "c.toml").write_text(decode)
+        _, text, _ = await checked(run, scene, tmp_path / "c.toml")
+        _, verified, _ = await asyncio.to_thread(run, "verify", str(scene.root))
+    assert verified.splitlines()[2] == "  1 dead letter"
+    assert "no topic matches" in none and "  decode  " not in none
+    told = [line.rpartition("; ")[2] for line in text.splitlines() if line.startswith("  dataset  ")]
+    assert told == [
+        "columns the fields of its first records, _offset",
+        "columns _offset, id int64, name string",
+        "columns _offset, id int64",
+    ]
+    assert ", folders of their own for each topic\n" in text
 
 
 async def test_check_names_the_columns_that_a_registry_has_for_each_topic(tmp_path: Path, run: Run) -> None:

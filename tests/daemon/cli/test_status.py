@@ -92,6 +92,13 @@ def test_the_lines(run: Run, told: ServedDaemon) -> None:
     ]
 
 
+def test_lines_end_with_their_text(run: Run, told: ServedDaemon) -> None:
+    told.said["pipelines"]["orders"] |= {"stopped_partitions": {"orders 0": "a long reason" * 1000}}
+    lines = run("status", told.address)[1].splitlines()
+    assert max(map(len, lines)) > 13_000
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     told.said["health"] = "not ready"
     told.said["pipelines"]["orders"] |= {
