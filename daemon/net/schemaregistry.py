@@ -4,7 +4,6 @@ A schema never changes under its id, so the cache has no end; it is shared by al
 same registry with the same credentials. Requests block: they are made on the thread of a sink, and have deadlines.
 """
 
-import asyncio
 import http.client
 import json
 import ssl
@@ -20,7 +19,7 @@ from weakref import WeakSet
 from fastwire.errors import FastwireError
 
 from ..config.decode import RegistryConfig
-from ..runtime.outside import Answers, waits_for
+from ..runtime.outside import Answers, answer_of, waits_for
 from .auth import AuthError, BasicCredentials, UnavailableError, credentials
 from .httpget import get
 from .tls import ClientTls
@@ -187,7 +186,7 @@ class SchemaRegistry:
         held = self._credentials
         if isinstance(held, BasicCredentials):
             return {"Authorization": "Basic " + b64encode(f"{held.user}:{held.password()}".encode()).decode()}
-        token = asyncio.run(held.data())
+        token = answer_of(held.data())
         return {} if token is None else {"Authorization": f"Bearer {token.decode()}"}
 
 

@@ -4,18 +4,21 @@ Such a call has a deadline of its own. Until then the wait has a known reason, w
 a call that outlasts its deadline hangs without one.
 """
 
+import asyncio
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import monotonic
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["TOLD_AFTER_S", "Answers", "waiting", "waits_for"]
+__all__ = ["TOLD_AFTER_S", "Answers", "answer_of", "waiting", "waits_for"]
 
 TOLD_AFTER_S = 1.0
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 class _Wait(NamedTuple):
@@ -52,6 +55,16 @@ def waiting(threads: Iterable[int | None], after_s: float = TOLD_AFTER_S) -> str
         if wait is not None and after_s <= (waited := monotonic() - wait.began) < wait.most_s:
             return f"waits for {wait.what}, for {waited:.0f} of at most {wait.most_s:.0f} s"
     return None
+
+
+def answer_of(question: Coroutine[Any, Any, T]) -> T:
+    """Run ``question`` to its end and return its result, also on a thread whose event loop runs, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(question)
+    with ThreadPoolExecutor(1, "question") as apart:
+        return apart.submit(asyncio.run, question).result()
 
 
 class Answers(Generic[K, V]):

@@ -13,7 +13,7 @@ from fastwire.pulsar.protocol.schema import Schema, split_key_value
 
 from ...config import Connection
 from ...net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
-from ...runtime.outside import Answers, waits_for
+from ...runtime.outside import Answers, answer_of, waits_for
 from .cluster import ClientCluster
 from .config import PulsarConnection
 from .schemas import Schemas
@@ -50,7 +50,7 @@ class TopicSchemas:
     def _fetch(self, topic: str, version: bytes) -> Schema:
         self.requests += 1
         try:
-            found = asyncio.run(self._ask(topic, version))
+            found = answer_of(self._ask(topic, version))
         except TimeoutError:
             raise RegistryAwayError(f"{self._settings.url} has not answered within {TIMEOUT_S:.0f} s") from None
         except FastwireError as exc:

@@ -135,6 +135,13 @@ def test_logins(server: SchemaRegistryServer, tmp_path: Path) -> None:
         client(server, auth={"token_file": str(tmp_path / "missing")}).schema(7)
 
 
+async def test_a_token_on_a_thread_whose_loop_runs(server: SchemaRegistryServer) -> None:
+    """As in a notebook."""
+    server.register(7, ORDER)
+    client(server, auth={"token": "abc.def"}).schema(7)
+    assert [headers.get("Authorization") for _, headers in server.requests] == ["Bearer abc.def"]
+
+
 def test_tls_is_verified(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

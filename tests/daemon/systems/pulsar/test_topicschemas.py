@@ -61,6 +61,15 @@ def test_the_newest_version_of_a_topic(broker: PulsarDevBroker) -> None:
         assert schemas.newest(f"{TOPIC}-partition-1") == version
 
 
+async def test_on_a_thread_whose_loop_runs(broker: PulsarDevBroker) -> None:
+    """As in a notebook."""
+    register(broker, pb.Schema.Avro, b'"first"')
+    schemas = made(broker.url)
+    assert schemas.newest(TOPIC) == FIRST and schemas.schema(TOPIC, FIRST).text == '"first"'
+    with pytest.raises(RegistryAwayError, match=r"127\.0\.0\.1:1"):
+        made("pulsar://127.0.0.1:1").newest(TOPIC)
+
+
 def test_a_version_that_the_broker_does_not_know(broker: PulsarDevBroker) -> None:
     schemas = made(broker.url)
     with pytest.raises(UnknownSchemaError, match="the broker does not know it"):
