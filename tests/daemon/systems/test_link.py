@@ -1,4 +1,4 @@
-"""What a connection tells its owner: chunks in the order of their records."""
+"""The chunks that a connection gives its owner are in the order of their records."""
 
 from collections.abc import Sequence
 from typing import Any
