@@ -10,6 +10,7 @@ import pyarrow as pa
 from fastwire.columns.chunk import Chunk
 from fastwire.decode.evolution import Column
 from fastwire.errors import FastwireError
+from fastwire.position import Log
 
 from ..config import PipelineConfig, Start
 from ..net.schemaregistry import RegistryAwayError, UnknownSchemaError
@@ -150,7 +151,7 @@ class RegisteredColumns:
             decoder.adopt(self._columns)
             return
         own = decoder.columns
-        missing = []
+        missing: list[str] = []
         try:
             for topic in self._source.topics:
                 try:
@@ -158,7 +159,7 @@ class RegisteredColumns:
                 except UnknownSchemaError as exc:
                     missing.append(str(exc))
             if not decoder.types:
-                self._begin_with_records(decoder, stop)
+                missing += self._begin_with_records(decoder, stop)
         except RegistryAwayError as exc:
             raise SinkFailedError(f"the schema registry is away: {exc}") from None
         if decoder.types:
@@ -173,8 +174,8 @@ class RegisteredColumns:
             "The dataset begins with the first schema"
         )
 
-    def _begin_with_records(self, decoder: ValueDecoder, stop: threading.Event) -> None:
-        """Add the columns of the schema of the first record that has one."""
+    def _begin_with_records(self, decoder: ValueDecoder, stop: threading.Event) -> Sequence[str]:
+        """Add the columns of the schema of the first record that has one. Return why there are none."""
         found: list[tuple[pa.RecordBatch, Runs]] = []
 
         def enough(chunk: Chunk) -> bool:
@@ -185,11 +186,19 @@ class RegisteredColumns:
             return bool(rows >= MOST_SAMPLES or nbytes >= MOST_SAMPLE_BYTES)
 
         self._records.read(EARLIEST, stop, enough)
-        try:
-            # A decoder learns a schema at its first record, before it yields its rows.
-            next((None for each in found for _ in decoder.decode(*each, _give_up) if decoder.types), None)
-        except LogRefusedError as exc:
-            raise SinkFailedError(f"a first record cannot be decoded: {exc}") from None
+        stopped: dict[Log, str] = {}
+        for batch, runs in found:
+            for log, first, rows in runs:
+                if log in stopped:
+                    continue
+                try:
+                    # A decoder learns a schema at its first record, before it yields its rows.
+                    for _ in decoder.decode(batch.slice(first, rows), [(log, 0, rows)], _give_up):
+                        if decoder.types:
+                            return ()
+                except LogRefusedError as exc:  # the pipeline stops at this record, too, and reads other logs
+                    stopped[log] = str(exc)
+        return [*stopped.values()]
 
 
 def _give_up(why: str, seconds: float) -> None:

@@ -130,6 +130,25 @@ async def test_a_schema_under_another_name_is_that_of_the_first_record(
         assert pa.concat_tables(rows(scene, f"avro.{topic}")).to_pylist() == [value] * 3
 
 
+async def test_a_first_record_that_stops_its_partition_holds_back_no_other(
+    scene: FanOutScene, registry: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinkfailures, "FIRST_S", 0.01)
+    monkeypatch.setattr(sinkfailures, "MOST_S", 0.05)
+    schema = {"type": "record", "name": "r", "fields": fields_of("shop.users")}
+    registry.register(8, schema)
+    for topic in ("avro.both", "avro.bad"):
+        scene.create(topic)
+        scene.broker.produce(topic, [b"no id"], 0)
+    scene.broker.produce("avro.both", [framed(8, encode(schema, VALUES["shop.users"]))], 1)
+    wanted = parse_config(registry_config(scene, registry, 'on_error = "stop"')).pipelines["p"]
+    async with scene.running(wanted) as fanout:
+        await until(lambda: rows(scene, "avro.both"), fanout.status)
+        await until(lambda: "NoSchemaId" in str(fanout.status()["datasets"]["avro.bad"]["degraded"]), fanout.status)
+    (table,) = rows(scene, "avro.both")
+    assert table.to_pylist() == [VALUES["shop.users"]]
+
+
 async def test_a_topic_without_a_registered_schema_waits_for_it_alone(
     scene: FanOutScene, registry: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
