@@ -3,7 +3,8 @@
 A connection is a state machine: bytes in, events out; requests in, bytes out. Time is an argument, in seconds of any
 clock that never steps back. The driver of a connection
 
-* writes socket bytes to ``get_buffer``, calls ``receive``, and handles the events in the order given,
+* writes socket bytes to ``get_buffer``, calls ``receive``, and handles the events in the order given, ``ChunkReady``
+  before all others if their handling may take the open chunk,
 * writes ``take_outbound`` to the socket after every call,
 * calls ``tick`` periodically, and
 * closes the socket after an error, or after an event that says so.
@@ -16,6 +17,7 @@ from typing import Generic, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES, OUTPUT_CAP
+from fastwire.errors import FastwireError
 
 __all__ = ["ChunkConnection", "ChunkReady", "Lost", "More", "Scanning"]
 
@@ -114,14 +116,18 @@ class ChunkConnection(ABC, Generic[S, E]):
         self._received_at = 0.0
         self._connect_deadline = 0.0
         self._suspended_at: float | None = None
+        self._broken: FastwireError | None = None  # found behind what the last ``receive`` has returned
 
     # --- bytes in
 
     def receive(self, nbytes: int, now: float) -> Sequence[E | ChunkReady | More]:
         """Process ``nbytes`` bytes that were written to the buffer; return the resulting events in wire order.
 
-        Raises ProtocolError (the peer broke the framing or the rules) or another FastwireError: close the socket.
+        Raises ProtocolError (the peer broke the framing or the rules) or another FastwireError: close the socket. What
+        came before it is returned first, with ``More``.
         """
+        if self._broken is not None:
+            raise self._take_broken()
         scanner = self.scanner
         if nbytes:
             scanner.received(nbytes)
@@ -131,22 +137,38 @@ class ChunkConnection(ABC, Generic[S, E]):
         self.more = False
         if not self.heard:
             self.greeting = scanner.peek()
-        stop = scanner.scan()
-        events: list[E | ChunkReady | More] | None = None
-        while stop != NEED_BYTES:
-            if events is None:
-                events = []
+        events: list[E | ChunkReady | More] = []
+        try:
+            self.more = self._scan(now, events)
+        except FastwireError as exc:
+            if not events:
+                raise
+            self._broken = exc.with_traceback(None)
+            self.more = True
+        if self.more:
+            events.append(_MORE)
+        if self.open_since is None and scanner.has_open:
+            self.open_since = now
+        return events or ()
+
+    def _take_broken(self) -> FastwireError:
+        # Neither a frame nor this connection refers to it then: each would be a cycle with the receive buffer in it.
+        broken, self._broken = self._broken, None
+        assert broken is not None
+        self.more = False
+        return broken
+
+    def _scan(self, now: float, events: list[E | ChunkReady | More]) -> bool:
+        """Decode the buffered bytes; return True if some are left for another turn."""
+        scanner = self.scanner
+        while (stop := scanner.scan()) != NEED_BYTES:
             if stop == CHUNK_FULL:
                 self._hand_on(events)
             elif stop == OUTPUT_CAP or self._found(now, events):
-                self.more = self.heard = True
-                events.append(_MORE)
-                break
+                self.heard = True
+                return True
             self.heard = True
-            stop = scanner.scan()
-        if self.open_since is None and scanner.has_open:
-            self.open_since = now
-        return () if events is None else events
+        return False
 
     @abstractmethod
     def _found(self, now: float, events: list[E | ChunkReady | More]) -> bool:

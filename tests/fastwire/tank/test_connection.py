@@ -17,12 +17,13 @@ from fastwire.tank.format.message import (
 from fastwire.tank.producing.bundle import encode_values
 from fastwire.tank.protocol.connection import Connection, Request, State
 from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
-from fastwire.tank.protocol.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
+from fastwire.tank.protocol.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, More, Reply
 from fastwire.tank.protocol.produce import PartitionBundle, ProduceAnswer, ProduceRequest, ProduceResult
 from fastwire.tank.reading.response import Planned
 from fastwire.tank.reading.scan import Scanner
 from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
+from fastwire.wire.writer import encode_varint
 
 
 class Wire:
@@ -135,6 +136,22 @@ def test_an_answer_of_another_type_is_a_protocol_error() -> None:
         wire.feed(encode_frame(MessageType.DISCOVER_TOPOLOGY, Topology().encode(fetch)))
     with pytest.raises(ProtocolError, match="request id"):
         Wire().feed(encode_frame(MessageType.DISCOVER_TOPOLOGY, b"\1"))
+
+
+def test_what_came_before_a_broken_frame_is_not_lost() -> None:
+    wire = Wire()
+    bundle = encode_values([b"x"] * 1000, 0, compress=False)
+    part = PartitionAnswer(0, 0, 1, 99_999, (encode_varint(len(bundle)) + bundle) * 40)
+    answered = encode_frame(MessageType.CONSUME, encode_consume_answer(wire.fetch(), [("t", 1, [part])]))
+    events = wire.feed(answered + b"\xff" * 16)
+    assert [type(event) for event in events] == [ChunkReady, ChunkReady, FetchDone, More]
+    rows = sum(event.chunk.rows for event in events if isinstance(event, ChunkReady))
+    assert wire.connection.more
+    with pytest.raises(ProtocolError, match="message type at byte 0"):
+        wire.connection.receive(0, 0.0)
+    rest = wire.connection.take_chunk()
+    assert rest is not None
+    assert rows + rest.rows == wire.slots.position(0).a - 1 == 40_000
 
 
 def test_a_request_has_a_deadline_and_a_wait_extends_it() -> None:
