@@ -279,6 +279,7 @@ def _made_decoder(
         maps=decode.maps,
         widens=decode.widens,
         registered=decode.registered,
+        message=decode.message or "",
     )
 
 

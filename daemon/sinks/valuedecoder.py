@@ -48,7 +48,8 @@ class ValueDecoder(RecordRows):
     If it ``infers``, the columns are those of the dataset and, for fields that it lacks, of the values; objects at the
     places ``maps`` become maps. If it ``widens``, a column of whole numbers becomes one of doubles for a fraction, one
     of numbers or truth values becomes text for a value of another type, and a text takes values of any type. If
-    they are ``registered``, the columns are those of the dataset and of the schemas of the records.
+    they are ``registered``, the columns are those of the dataset and of the schemas of the records, of Protobuf of
+    their type ``message`` ("": their only one).
     """
 
     prefix = "_"
@@ -74,10 +75,11 @@ class ValueDecoder(RecordRows):
         maps: Collection[str] = (),
         widens: bool = False,
         registered: bool = False,
+        message: str = "",
     ) -> None:
         super().__init__(columns, system, on_error=on_error)
         self._schemas = schemas
-        self._message = program[0].name
+        self._message = program[0].name or message
         self._keys = keys
         self._copied = 0  # bytes of keys and values that were pairs
         self._evolve = evolve

@@ -1,6 +1,7 @@
 """From a configuration to a sink, built in or of somebody else's."""
 
 import json
+from base64 import b64encode
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,17 @@ from typing import Any
 import pytest
 
 from fastwire_daemon.config import ConfigError, parse_config
+from fastwire_daemon.config.decode import parse_decode
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.base import Sink
 from fastwire_daemon.sinks.dataset import DatasetSink, file_extension
 from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink
 from fastwire_daemon.sinks.discard import DiscardSink
-from fastwire_daemon.sinks.registry import build_sink, load_encoder, value_decoder
+from fastwire_daemon.sinks.registry import build_sink, decoder_of, load_encoder, value_decoder
 from fastwire_daemon.sinks.stdout import StdoutSink
+from tests.support.protobuf import FileProto, field
+from tests.support.schema_registry import serving
 
 
 def pipeline(sink: str, subscription: str = "failover") -> Any:
@@ -55,6 +59,26 @@ def test_plain_sinks_from_a_configuration() -> None:
     assert isinstance(build_sink(pipeline('type = "discard"'), memory=1 << 28), DiscardSink)
     decode = '[pipelines.p.decode]\nformat = "avro"\nschema = "docs/orders.avsc"'
     assert isinstance(build_sink(pipeline(f'type = "stdout"\n{decode}'), memory=1 << 28), DecodedStdoutSink)
+
+
+@pytest.mark.parametrize(
+    ("named", "columns"),
+    [({}, ["id int64", "place struct<city string not null>"]), ({"message": "shop.Place"}, ["city string"])],
+    ids=["its only one", "a named one"],
+)
+def test_the_columns_of_a_registry_are_those_of_the_configured_message(
+    named: dict[str, str], columns: list[str]
+) -> None:
+    made = FileProto(name="shop.proto", package="shop", syntax="proto3")
+    made.message_type.add(name="Order").field.extend([field("id", 1, "int64"), field("place", 2, "shop.Place")])
+    made.message_type.add(name="Place").field.append(field("city", 1, "string"))
+    with serving() as registry:
+        registry.newest("orders-value", 1, "", schemaType="PROTOBUF")
+        body = {"schemaType": "PROTOBUF", "schema": b64encode(made.SerializeToString()).decode()}
+        registry.answers["/schemas/ids/1?format=serialized"] = (200, json.dumps(body).encode())
+        decoder = decoder_of(parse_decode({"format": "protobuf", "registry": {"url": registry.url}, **named}), "kafka")
+        decoder.begin("orders")
+    assert [str(each) for each in decoder.types] == columns
 
 
 def test_a_query_has_the_types_of_decoded_keys(tmp_path: Path) -> None:
