@@ -33,7 +33,7 @@ FASTWIRE = {
     "parquet": {"columns"},  # columns into files
     "systems": {"grammar", "position", "columns"},  # the list of them; it imports them by name
     "producer": {"errors", "columns"},  # batches of rows
-    "connection": {"columns"},  # what the state machines of all systems have in common
+    "connection": {"errors", "columns"},  # what the state machines of all systems have in common
     "event": set[str](),  # of the state machines that request records
     # Four siblings of one shape, never each other.
     "pulsar": _BYTES,
