@@ -48,11 +48,14 @@ class Condition:
         return {".".join(term.column) for term in self.terms if _field(schema, term.column) is None}
 
     def rows(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row whether it is meant. Raises ConditionError for a literal that the column cannot have."""
+        """Return for each row whether it is meant.
+
+        Raises ConditionError where a column cannot have any of the literals that it is compared with.
+        """
         found: Any = pa.array([True] * batch.num_rows, pa.bool_())
         for term in self.terms:
             column = _column(batch, term.column)
-            wanted = [_literal(value, column.type, term.column) for value in term.values]
+            wanted = _literals(term, column.type)
             equal = pc.is_in(column, value_set=pa.array(wanted, column.type), skip_nulls=True)
             found = pc.and_(found, equal)
         return found
@@ -155,6 +158,19 @@ def _column(batch: pa.RecordBatch, path: Sequence[str]) -> Any:
     if pa.types.is_nested(column.type):
         raise ConditionError(f"{'.'.join(path)} is a {column.type}: name one of its columns")
     return column
+
+
+def _literals(term: _Term, kind: pa.DataType) -> list[Any]:
+    """Return the values of a term as the column has them, without others: files of a dataset may have other types."""
+    found, refused = [], []
+    for value in term.values:
+        try:
+            found.append(_literal(value, kind, term.column))
+        except ConditionError as exc:
+            refused.append(exc)
+    if not found:
+        raise refused[0]
+    return found
 
 
 def _literal(value: Literal, kind: pa.DataType, path: Sequence[str]) -> Any:

@@ -340,6 +340,20 @@ def test_conditions_that_cannot_be_read(text: str) -> None:
         parse_condition(text)
 
 
+@pytest.mark.parametrize("extension", ["parquet", "arrow"])
+def test_numbers_that_have_become_text_are_named_as_both(extension: str) -> None:
+    how, condition = rewriter(extension), parse_condition("id IN (7, '7', 'x')")
+    assert how is not None
+    for column in (pa.array([7, 8]), pa.array(["7", "8"])):
+        outlet, table = BytesIO(), pa.table({"id": column})
+        if extension == "parquet":
+            pq.write_table(table, outlet)
+        else:
+            with pyarrow.ipc.new_file(outlet, table.schema) as writer:
+                writer.write_table(table)
+        assert how.look(BytesIO(outlet.getvalue()), condition).rows == 1
+
+
 @pytest.mark.parametrize("text", ["key = 1", "customer.id = 'a'", "customer = 1", "topic = true", "timestamp = 'x'"])
 def test_literals_that_a_column_cannot_have(text: str) -> None:
     how = rewriter("parquet")
