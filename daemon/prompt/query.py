@@ -110,9 +110,14 @@ def tables_of(connection: "duckdb.DuckDBPyConnection", sql: str, topics: Mapping
 
 
 def check_bytes(connection: "duckdb.DuckDBPyConnection", sql: str, columns: Collection[str]) -> None:
-    """Raise ValueError if a function of JSON takes one of these ``columns`` of bytes: DuckDB makes nulls of all."""
+    """Raise ValueError if a function of JSON takes one of these ``columns`` of bytes: DuckDB makes nulls of all.
+
+    A name that the query gives to something else counts no more: a subquery may make text of the column.
+    """
     names = {name.lower() for name in columns}
-    for node in _nodes(_parsed(connection, sql)):
+    nodes = [*_nodes(_parsed(connection, sql))]
+    names -= {name for node in nodes for name in _given(node, names)}
+    for node in nodes:
         read: dict[str, Any] = {}
         if node.get("class") == "FUNCTION" and _READS_JSON.fullmatch(node["function_name"].lower()):
             first: dict[str, Any] = next(iter(node.get("arguments") or node.get("children") or ()), {})
@@ -200,6 +205,14 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, list):
         for each in value:
             yield from _nodes(each)
+
+
+def _given(node: Mapping[str, Any], bytes_: Collection[str]) -> Iterator[str]:
+    """Yield the names that a part of a query gives, in lower case; not those of columns ``bytes_``."""
+    yield from (name.lower() for key in ("aliases", "column_name_alias") for name in node.get(key) or ())
+    same = node.get("class") == "COLUMN_REF" and node["column_names"][-1].lower() in bytes_
+    if (alias := node.get("alias")) and not same:
+        yield alias.lower()
 
 
 def _words(value: Any) -> frozenset[str]:

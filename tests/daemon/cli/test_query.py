@@ -166,6 +166,15 @@ def test_forms(run: Run, kafka: KafkaDevBroker, tmp_path: Path) -> None:
     assert (tmp_path / "x.csv").read_text().startswith("value,one\n")
 
 
+def test_json_of_what_a_query_has_made_text_under_the_name_of_the_bytes(run: Run, kafka: KafkaDevBroker) -> None:
+    city = "SELECT value->>'$.city' AS city FROM {} LIMIT 1"
+    for source in ("(SELECT decode(value) AS value FROM orders)", "(SELECT decode(Value) FROM orders) AS o(value)"):
+        assert rows(run, kafka.url, "orders", city.format(source)) == [{"city": "Zürich"}]
+    for name in ("c AS (SELECT decode(value) AS value", "c(value) AS (SELECT decode(value)"):
+        found = rows(run, kafka.url, "orders", f"WITH {name} FROM orders) {city.format('c')}")
+        assert found == [{"city": "Zürich"}]
+
+
 def test_bytes_that_are_no_text_are_escaped(run: Run, kafka: KafkaDevBroker) -> None:
     kafka.create_topic("bytes", 1)
     kafka.produce("bytes", [b"\xff\x00", "ü".encode()], 0)
@@ -175,6 +184,10 @@ def test_bytes_that_are_no_text_are_escaped(run: Run, kafka: KafkaDevBroker) -> 
 
 WRONG = {
     "JSON of bytes": (("orders", "SELECT value->>'$.city' FROM orders"), "decode(value) makes text of it"),
+    "JSON of bytes within": (
+        ("orders", "SELECT value->>'$.city' FROM (SELECT value AS value FROM orders)"),
+        "decode(value) makes text of it",
+    ),
     "bytes as JSON": (("orders", "SELECT o.value::json FROM orders o"), "decode(value) makes text of it"),
     "no table": (("orders", "SELECT * FROM ordrs"), "ordrs does not exist! The topics are the tables orders\n"),
     "no function of the type": (("orders", "SELECT sum(topic) FROM orders"), "add explicit type casts.\n"),
