@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         assert found.violations == []
 
 
+@pytest.mark.parametrize("paused", [False, True])
 async def test_records_of_the_former_leader_come_before_those_of_the_new_one(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, paused: bool
 ) -> None:
     """The chunk of the new connection is full before that of the former one is old enough to be passed on."""
     monkeypatch.setattr(clustered, "CHUNK_AGE_S", math.inf)
@@ -37,16 +39,19 @@ async def test_records_of_the_former_leader_come_before_those_of_the_new_one(
     async with scene.running(sink, policy=EACH) as run:
         await run.assigned(sink)
         scene.produce(10)
-        await run.until(lambda: holds_records(scene), "records in an open chunk")
+        source = scene.last_source
+        assert isinstance(source, ClusteredSource)
+        await run.until(lambda: holds_records(source), "records in an open chunk")
+        if paused:
+            source.set_paused(0, paused=True)
         broker.move_leader(TOPIC)
         for _ in range(3):
             scene.produce(BATCH)
+        source.set_paused(0, paused=False)
         await run.until(lambda: len(sink.rows) >= 10 + BATCH, "a full chunk of the new connection")
     assert sink.values == scene.produced[: len(sink.rows)]
 
 
-def holds_records(scene: Scene) -> bool:
+def holds_records(source: ClusteredSource[Any, Any, Any]) -> bool:
     """Return True if a connection of the source has records that were not passed on."""
-    source = scene.last_source
-    assert isinstance(source, ClusteredSource)
     return any(link.connection.open_since is not None for link in source.cluster.links.values())
