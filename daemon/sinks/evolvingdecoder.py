@@ -73,6 +73,7 @@ class EvolvingDecoder:
         self.form = form
         self.given = program
         """The program of the configured schema; of JSON with all that the records' schemas have added."""
+        self._begun_empty = not columns_of(program)
         self._pool = Pool(memory)
         self._evolve = evolve
         self._schemas = schemas
@@ -265,8 +266,11 @@ class EvolvingDecoder:
         if grows:
             self._check_names(union)
             resolve(written, union)  # its columns stay away if its records do
-            if self.form == "json":
-                self.given = grown(self.given, written)
+        if self.form == "json" and (grows or self._begun_empty):
+            given = grown(self.given, written)
+            if given != self.given:  # the dataset has the columns of its enums, and not their symbols
+                self.given, self._program = given, ()
+        if grows or not self._program:
             self._read_into(union)  # also for symbols of an enum, which are no columns
         if new:
             _log.info(

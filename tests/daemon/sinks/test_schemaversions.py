@@ -133,6 +133,25 @@ def test_columns_of_no_file_are_those_of_the_newest_version_and_of_the_dataset(f
         decoding.decoder.begin("u")
 
 
+@pytest.mark.parametrize("evolve", ["add", "strict"])
+def test_the_symbols_of_an_enum_count_after_the_next_start_as_before(evolve: Any) -> None:
+    """The dataset has a column of texts."""
+    schemas = Schemas("json")
+    kind = {"type": "enum", "name": "E", "symbols": ["A"]}
+    text = json.dumps({**COLUMNS, "fields": [{"name": "e", "type": kind}]})
+    schemas.known = {("t", FIRST): RegistrySchema("JSON", text)}
+    values: list[Row] = [("t", FIRST, b'{"e": "A"}'), ("t", FIRST, b'{"e": "B"}')]
+    first, second = (
+        Decoding("json", program=NO_COLUMNS, schemas=schemas, evolve=evolve, registered=True) for _ in range(2)
+    )
+    first.decoder.begin("t")
+    second.decoder.adopt(first.decoder.types)
+    for each in (first, second):
+        assert each.rows(values) == ([{"e": "A"}], ["UnknownSymbol at byte 6 of the value, in e"])
+        each.decoder.adopt(first.decoder.types)  # as behind each commit
+        assert each.rows(values) == ([{"e": "A"}], ["UnknownSymbol at byte 6 of the value, in e"])
+
+
 def test_versions_of_topics_have_numbers() -> None:
     versions = SchemaVersions()
     rows: list[Row] = [("t", FIRST, b""), ("u", FIRST, b""), ("t", FIRST, b""), ("t", None, b""), ("u", b"", b"")]
