@@ -22,6 +22,7 @@ from fastwire.kafka.protocol.question import (
     read_epoch_end,
     read_offsets,
 )
+from fastwire.kafka.protocol.sasl import SaslError
 from fastwire.kafka.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
@@ -29,7 +30,8 @@ from ...runtime.logs import get_logger
 from ...runtime.shared import shared
 from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from ..links.linkbook import CLIENT_MEMORY, TimedLinkBook
-from .link import Link, LinkOwner
+from .link import Link, LinkOwner, LoginLost
+from .refusal import is_of_login
 from .replica import ReplicaChoice
 from .settings import ClientSettings
 
@@ -63,6 +65,9 @@ class Cluster(BrokerBook[Link]):
         purpose, host, port = key
         limits = self._limits if purpose == "fetch" else None
         return Link((host, port), self._settings, self._slots, self._pool, self._owner, limits=limits)
+
+    def _is_of_login(self, error: FastwireError) -> bool:
+        return is_of_login(error) or isinstance(error, SaslError | LoginLost)
 
     def _answers(self, purpose: Purpose, link: Link) -> bool:
         # A JoinGroup holds up what is behind it as a Fetch does, and so does a throttle.

@@ -23,11 +23,15 @@ from ..links.fetchlink import FetchLink, FetchOwner
 from ..links.link import scan_options
 from .settings import ClientSettings
 
-__all__ = ["Answer", "Link", "LinkOwner"]
+__all__ = ["Answer", "Link", "LinkOwner", "LoginLost"]
 
 Answer = asyncio.Future[Body]
 
 FETCH_BUFFER_BYTES = 1 << 20
+
+
+class LoginLost(LinkLost):
+    """The broker has closed the connection instead of an answer to the login."""
 
 
 class LinkOwner(FetchOwner[Fetched, CorruptBatch], Protocol):
@@ -86,7 +90,7 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
         except LinkLost as exc:
             if not self.connection.unheard:
                 raise
-            raise LinkLost(f"{exc} during the login: so do brokers before 1.0 refuse user and password") from None
+            raise LoginLost(f"{exc} during the login: so do brokers before 1.0 refuse user and password") from None
 
     def begin(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Answer:
         """Make a request; its answer comes into the future, or LinkLost. Raises UnsupportedError or LinkLost."""

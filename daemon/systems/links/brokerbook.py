@@ -30,6 +30,9 @@ class BrokerBook(LinkBook[BrokerKey, L]):
         self._hosts = hosts
         self._turn = 0  # counts the failures to connect: the hosts of the URL take turns
 
+    def _peer(self, key: BrokerKey) -> Address:
+        return key[1:]
+
     async def link(self, purpose: Purpose, host: str, port: int) -> L:
         """Return the connection to a broker, opened if there is none."""
         return await self._link((purpose, host, port))

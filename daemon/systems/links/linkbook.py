@@ -2,12 +2,14 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, Generic, Self, TypeVar
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 
+from ...net.auth import AuthError
+from ...net.backoff import Backoff
 from ...runtime.shared import shared
 from .link import BrokerLink
 
@@ -21,6 +23,15 @@ K = TypeVar("K")
 L = TypeVar("L", bound=BrokerLink[Any, Any, Any])
 
 
+class _Refused:
+    """A peer that has refused the login: why, and the loop's time before which it gets no other one."""
+
+    def __init__(self) -> None:
+        self.error = FastwireError("")
+        self.until = 0.0
+        self.backoff = Backoff()
+
+
 class LinkBook(ABC, Generic[K, L]):
     """Holds the links ``L`` to the brokers of a cluster by keys ``K``; its owner calls their ``tick``."""
 
@@ -28,14 +39,26 @@ class LinkBook(ABC, Generic[K, L]):
         self.links: dict[K, L] = {}
         self.failure = ""  # the reason why the last attempt to connect has failed; "" if it has not
         self._opening: dict[K, asyncio.Task[L]] = {}
+        self._refused: dict[Hashable, _Refused] = {}  # by peer
         self._closed = False
 
     @abstractmethod
     def _make(self, key: K) -> L:
         """Return a new link that is not open yet."""
 
+    def _peer(self, key: K) -> Hashable:
+        """Return what a refused login of ``key`` speaks for: the links to the same peer."""
+        return key
+
+    def _is_of_login(self, error: FastwireError) -> bool:
+        """Return True if ``error`` says that the credentials are refused, or that there are none."""
+        return isinstance(error, AuthError)
+
     async def _link(self, key: K) -> L:
         """Return the open link of ``key``, opened if necessary. Concurrent callers share one attempt.
+
+        A peer that has refused the login is asked again after a pause, which doubles: accounts are locked for failures
+        that repeat. Until then callers get the same refusal at once, so that they can go on to other brokers.
 
         Raises FastwireError after ``close``: no owner is left that would close the link.
         """
@@ -44,7 +67,21 @@ class LinkBook(ABC, Generic[K, L]):
         link = self.links.get(key)
         if link is not None and link.ready:
             return link
+        if key not in self._opening:
+            self._rest(self._peer(key))
         return await shared(self._opening, key, lambda: self._open(key))
+
+    def _rest(self, peer: Hashable) -> None:
+        """Raise the last refusal of ``peer`` while its pause lasts."""
+        refused = self._refused.get(peer)
+        if refused is not None and asyncio.get_running_loop().time() < refused.until:
+            self.failure = str(refused.error)
+            raise refused.error.with_traceback(None)  # it would grow with each raise
+
+    def _note_refusal(self, peer: Hashable, error: FastwireError) -> None:
+        refused = self._refused.setdefault(peer, _Refused())
+        refused.error = error
+        refused.until = asyncio.get_running_loop().time() + refused.backoff.next()
 
     async def _open(self, key: K) -> L:
         link = self._make(key)
@@ -54,6 +91,8 @@ class LinkBook(ABC, Generic[K, L]):
         except FastwireError as exc:
             self.forget(link)
             self.failure = str(exc)
+            if self._is_of_login(exc):
+                self._note_refusal(self._peer(key), exc)
             # Tasks, futures and frames refer to each other by their exception, until the next full collection.
             # The receive buffer of a failed attempt must not wait for that, because attempts are frequent.
             del link
@@ -63,6 +102,7 @@ class LinkBook(ABC, Generic[K, L]):
             self.forget(link)
             raise
         self.failure = ""
+        self._refused.pop(self._peer(key), None)
         return link
 
     def forget(self, link: L) -> None:

@@ -19,6 +19,7 @@ from ..links.linkbook import CLIENT_MEMORY, LinkBook, TimedLinkBook
 from .link import Link, LinkOwner, Request
 from .link_context import LinkContext
 from .lookup import MOST_REDIRECTS, broker_address
+from .refusal import is_of_login
 from .settings import ClientSettings
 
 __all__ = ["ClientCluster", "Cluster"]
@@ -54,6 +55,9 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
     def _make(self, key: tuple[Address, Address]) -> Link:
         address, physical = key
         return Link(address, physical, self._context, self._owner)
+
+    def _is_of_login(self, error: FastwireError) -> bool:
+        return is_of_login(error)
 
     def next_producer_id(self) -> int:
         """Return a producer id that is unique in this cluster: all producers may share one connection."""
