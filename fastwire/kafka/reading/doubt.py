@@ -102,10 +102,26 @@ class Doubt:
         return [run for run in followed if all(payload != self.payload for payload, _ in run.found)]
 
     @property
+    def _leaves_room(self) -> bool:
+        """True if damaged batches between it and the next intact one have offsets behind its claim."""
+        least = self._claim
+        for run in self._runs:
+            if run.damaged:
+                least += run.least
+            elif run.found[0][0] == self.payload:
+                least = max(run.end, self._claim)
+            else:
+                return run.base >= least
+        return True
+
+    @property
     def confirmed(self) -> bool:
-        """True if the batch ends where its head says, and none that follows it claims its offsets."""
+        """True if the batch ends where its head says, and what follows it claims none of its offsets, and has its own.
+
+        A broker that looks for offsets in heads says no more than the head does.
+        """
         found = self._behind - self._within <= 1 and self._behind == self._claim
-        return self.base >= 0 and found and not self._overlapped
+        return self.base >= 0 and found and not self._overlapped and self._leaves_room
 
     @property
     def ask(self) -> int:

@@ -33,15 +33,16 @@ class CorruptBatch:
 class Run:
     """Consecutive batches: intact ones whose offsets join, or damaged ones, about which nothing is known.
 
-    ``base`` is the first offset by the first intact head, -1 of damaged ones, and ``end`` the one behind the last.
-    ``least`` offsets are taken by the batches at least. ``found`` has bytes and details of the damaged batches, or of
-    the first intact one.
+    ``base`` is the first offset by the first intact head, -1 of damaged ones, and ``end`` the one behind the last;
+    ``claim`` is the one behind the first batch. ``least`` offsets are taken by the batches at least. ``found`` has
+    bytes and details of the damaged batches, or of the first intact one.
     """
 
     base: int
     end: int
     least: int
     found: list[tuple[bytes, str]]
+    claim: int = -1
     count: int = 1
 
     @property
@@ -103,7 +104,7 @@ class Evidence:
     def add(self, base: int, end: int, payload: bytes, detail: str, size: int) -> None:
         """Add an intact batch with the offsets from ``base`` to before ``end``."""
         self.size += size
-        self.runs.append(Run(base, end, end - base, [(payload, detail)]))
+        self.runs.append(Run(base, end, end - base, [(payload, detail)], end))
 
     def lengthen(self, end: int) -> None:
         """Add an intact batch that ``joins`` the last run."""
@@ -154,7 +155,11 @@ class Evidence:
         fits = (run.base == least and not damage) or (run.base == start and any(one.end == start for one in before))
         others = sum(self.runs[later].count for later in certain[1:])
         ascends = others > 1 and not any(one.damaged for one in self.runs[: certain[1]])
-        if run.count > 1 or fits or (ascends and run.base >= least):
+        # Neighbours may lie by the same bit: behind a hole, two that join are not enough against what follows.
+        behind = [one for one in self.runs[place + 1 :] if not one.damaged]
+        follows = bool(behind) and all(one.base >= run.end for one in behind)
+        joined = run.count > 2 or (run.count > 1 and (run.base <= start or run.end == limit or follows))
+        if joined or fits or (ascends and run.base >= least):
             return run
         # The length of damage is not known, so it leaves a hole on either side, and nothing says where in it one batch
         # lies. The broker's answers say it, but not against what follows.

@@ -22,7 +22,7 @@ cdef class PlacingScanner(ChunkScanner):
     ) except -1
     cdef bint repeats(self, const uint8_t* p, int64_t size) except -1
     cdef bint is_claim(self, const uint8_t* p) except -1
-    cdef int ascends(self, const uint8_t* p, int64_t size, int64_t next_base, int64_t end) except -1
+    cdef int ascends(self, const uint8_t* p, int64_t size, int64_t next_offset, int64_t end) except -1
     cdef int resume(self, Slot* slot, int64_t base) except -1
     cdef int damaged(self, Slot* slot, const uint8_t* p, int64_t size, str detail, bint whole=*) except -1
     cdef int note(

@@ -89,12 +89,14 @@ cdef class PlacingScanner(ChunkScanner):
                 if joined and self.at.evidence.only_damage and (
                     base == slot.offset or base >= slot.offset + <int64_t>self.at.evidence.least
                 ):
-                    return self.resume(slot, base)
+                    stop = self.ascends(p, size, next_offset, end)
+                    if stop != LEFT:
+                        return self.resume(slot, base) if stop == TAKEN else stop
             elif base > slot.offset or not slot.aligned:
-                if joined:
+                if joined and base <= slot.offset:
                     return TAKEN
-                if base > slot.offset and next_base > next_offset:
-                    stop = self.ascends(p, size, next_base, end)
+                if next_base >= next_offset and base > slot.offset:
+                    stop = self.ascends(p, size, next_offset, end)
                     if stop != LEFT:
                         return stop
                 doubtful = not 0 <= next_base < next_offset
@@ -115,27 +117,34 @@ cdef class PlacingScanner(ChunkScanner):
         found = self.slots.dead_letters.get(self.at.slot_index)
         return found is not None and fw_i64be(p) in found.values()
 
-    cdef int ascends(self, const uint8_t* p, int64_t size, int64_t next_base, int64_t end) except -1:
-        """Return TAKEN if the offsets of two batches behind this one ascend, as compaction leaves them; LEFT if this
-        cannot be seen, or is not so.
+    cdef int ascends(self, const uint8_t* p, int64_t size, int64_t next_offset, int64_t end) except -1:
+        """Return TAKEN if two batches behind this one, which ends at ``next_offset``, ascend within the log, or one
+        that ends it; LEFT if this cannot be seen, or is not so.
         """
         cdef ReceiveBuffer b = self.buffer
-        cdef int64_t left = self.at.records_left - size
-        cdef int64_t behind, next_size
-        if left < 12 + SMALLEST_BATCH:
-            return LEFT
-        if b.end - b.start < size + 12 + SMALLEST_BATCH:
-            return self.need(size + 12 + SMALLEST_BATCH)
-        p += size
-        next_size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
-        behind = next_base + (<int64_t><int32_t>fw_u32be(p + 23) if p[MAGIC_AT] == 2 else 0) + 1
-        if behind == end:
-            return TAKEN
-        if behind <= next_base or not RECORDS_HEAD <= next_size <= min(left, self.most_frame - size) - 8:
-            return LEFT
-        if b.end - b.start < size + next_size + 8:
-            return self.need(size + next_size + 8)
-        return TAKEN if fw_i64be(p + next_size) >= behind else LEFT
+        cdef int64_t at = 0
+        cdef int64_t base
+        cdef int follower
+        for follower in range(2):
+            at += size
+            if self.at.records_left - at < 12 + SMALLEST_BATCH:
+                return LEFT
+            if b.end - b.start < at + 12 + SMALLEST_BATCH:
+                return self.need(at + 12 + SMALLEST_BATCH)
+            base = fw_i64be(p + at)
+            if base < next_offset or base >= end >= 0:
+                return LEFT
+            if follower:
+                return TAKEN
+            size = 12 + <int64_t><int32_t>fw_u32be(p + at + 8)
+            next_offset = base + (<int64_t><int32_t>fw_u32be(p + at + 23) if p[at + MAGIC_AT] == 2 else 0) + 1
+            if next_offset == end:
+                return TAKEN if size >= self.at.records_left - at else LEFT
+            if next_offset <= base or next_offset > end >= 0:
+                return LEFT
+            if not RECORDS_HEAD <= size <= self.most_frame - at - 12 - SMALLEST_BATCH:
+                return LEFT
+        return TAKEN
 
     cdef int resume(self, Slot* slot, int64_t base) except -1:
         """Read on at an intact batch after damaged ones, which end before it."""
@@ -222,7 +231,7 @@ cdef class PlacingScanner(ChunkScanner):
             possible = first.base >= slot.offset or not slot.aligned
             self.slots.doubts[self.at.slot_index] = Doubt(
                 slot.offset, payload, detail, whole=not evidence.torn, base=first.base if possible else -1,
-                claim=first.end if first.count == 1 else -1, missed=missed,
+                claim=first.claim, missed=missed,
             )
             slot.doubted = True
             slot.room = 2 * len(payload) + DOUBT_BYTES

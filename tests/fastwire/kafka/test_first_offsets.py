@@ -5,16 +5,18 @@ import pytest
 from fastwire.kafka.producing.payload import Record, encode_batch
 from tests.fuzz.hunt import found, kept
 from tests.fuzz.kafka_log import run_block, run_case
+from tests.support.kafka.damaged_log import IndexedLog
 from tests.support.kafka.golden import Reading, StoredLog
 
 ROWS = 5
 
 
-def stored(count: int = 40) -> StoredLog:
-    def batch(base: int) -> tuple[int, int, bytes]:
-        records = [Record(value=b"row %d" % (base + row), timestamp=1_700_000_000_000) for row in range(ROWS)]
-        return base, base + ROWS, encode_batch(records, base_offset=base)
+def batch(base: int, rows: int = ROWS) -> tuple[int, int, bytes]:
+    records = [Record(value=b"row %d" % (base + row), timestamp=1_700_000_000_000) for row in range(rows)]
+    return base, base + rows, encode_batch(records, base_offset=base)
 
+
+def stored(count: int = 40) -> StoredLog:
     return StoredLog(batch(base) for base in range(0, count * ROWS, ROWS))
 
 
@@ -36,6 +38,37 @@ def test_a_first_offset_that_lies_behind_a_damaged_batch(room: int, mask: int) -
     assert [row["offset"] for row in reading.rows] == [*range(5), *range(15, 200)]
     assert [letter.payload for letter in reading.dead_letters] == dead_letters
     assert [(letter.start.a, letter.position.a) for letter in reading.dead_letters] == [(5, 15)] * 2
+
+
+@pytest.mark.parametrize("room", [400, 1000, 1 << 20])
+@pytest.mark.parametrize("mask", [32, 64, 128])
+def test_neighbours_that_lie_by_the_same_bit(room: int, mask: int) -> None:
+    log = stored()
+    dead_letters = [harm(log, 1, 7, mask), harm(log, 2, 7, mask)]
+    reading = Reading()
+    log.read(reading, room)
+    assert [row["offset"] for row in reading.rows] == [*range(5), *range(15, 200)]
+    assert {letter.payload for letter in reading.dead_letters} >= set(dead_letters)
+
+
+def test_neighbours_that_lie_and_rise_beyond_the_end_of_a_compacted_log() -> None:
+    """The first of them would take the rows up to its offset with it."""
+    log = StoredLog(batch(base, 1) for base in (0, 2, 3, 4, 6, 33, 40, 146))
+    dead_letters = [harm(log, 1, 7, 64), harm(log, 2, 3, 64), harm(log, 3, 0, 64)]
+    reading = Reading()
+    log.read(reading)
+    assert [row["value"] for row in reading.rows] == [b"row %d" % offset for offset in (0, 6, 33, 40, 146)]
+    assert [row["offset"] for row in reading.rows] == [0, 6, 33, 40, 146]
+    assert [letter.payload for letter in reading.dead_letters] == dead_letters
+
+
+def test_a_broker_that_believes_heads_proves_no_place_that_a_damaged_batch_needs() -> None:
+    log = IndexedLog([batch(base, 1) for base in range(3)], 2)
+    dead_letters = [harm(log, 0, 7, 1), harm(log, 1, 70, 1)]  # the first one claims the offset of the second
+    reading = Reading()
+    log.read(reading)
+    assert [row["offset"] for row in reading.rows] == [2]
+    assert [letter.payload for letter in reading.dead_letters] == dead_letters
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -23,8 +23,11 @@ MALFORMED: dict[str, dict[str, Any]] = {
 }
 
 
-# Where a log begins whose first batch is not at offset 0: a hole before a single batch is not believed at once.
+# Where a log begins whose first batch is not at offset 0: a hole before one batch or two is not believed at once.
 BEGIN = {
+    "crafted-control-commit-abort": 10,
+    "crafted-control-unknown-type": 12,
+    "crafted-empty-batch": 200,
     "crafted-high-offsets": 1 << 40,
     "crafted-legacy-v0-lz4-broken-checksum": 500,
     "crafted-legacy-v0-lz4-good-checksum": 500,
