@@ -11,6 +11,7 @@ from fastwire.pulsar.format.ackset import AckSets, EntryId, words_of
 from fastwire.pulsar.protocol.consumer import Run
 from fastwire.pulsar.protocol.message_id import MessageId
 
+from ....net.endpoint import LinkLost
 from ...reading.stage import Stage
 from ..link import Link
 from .member import Member
@@ -89,7 +90,14 @@ class AckingMember(Member):
         self._there.clear()
         self._host.slots.detach(self.number)  # entries that arrive from here on are from before the seek
         self._instead(Stage.CONNECTING, "a seek", partial(self._go_to, done, link, at, elements, moved))
+        if self._task is not None:
+            self._task.add_done_callback(lambda _: self._given_up(done))
         await done
+
+    def _given_up(self, done: "asyncio.Future[None]") -> None:
+        """Fail a seek in place of which this member does something else now; it may not have begun."""
+        if not done.done():
+            done.set_exception(LinkLost(f"{self.topic}: the seek was interrupted"))
 
     async def _go_to(
         self,
@@ -110,8 +118,6 @@ class AckingMember(Member):
         else:
             if not done.done():
                 done.set_result(None)
-        finally:
-            done.cancel()
         await self._rejoin()
 
     async def unsubscribe(self, force: bool) -> None:

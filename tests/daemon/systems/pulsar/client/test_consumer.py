@@ -483,6 +483,23 @@ async def test_a_seek_beside_an_unload_is_tried_again(monkeypatch: pytest.Monkey
     assert (len(seeks), len(lasts)) == (3, 2)
 
 
+async def test_a_seek_of_a_topic_that_is_deleted_meanwhile_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error, and no CancelledError: a task that nobody has cancelled would end without a word."""
+    asked = asyncio.Event()
+    name, _ = HANDLERS[pb.BaseCommand.SEEK]
+    monkeypatch.setitem(HANDLERS, pb.BaseCommand.SEEK, (name, lambda *_: asked.set()))
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 2))
+        async with client.subscribe(parse_pattern("t"), "s", start="earliest") as consumer:
+            await take(consumer, 20)
+            seek = asyncio.create_task(consumer.seek("earliest"))
+            await asyncio.wait_for(asked.wait(), 60)
+            broker.delete_topic("t")
+            await asyncio.wait([seek], timeout=60)
+            with pytest.raises(FastwireError, match="persistent://public/default/t is not read any more"):
+                seek.result()
+
+
 @pytest.mark.parametrize(
     ("error", "name"), [(pb.NotAllowedError, "NotAllowedError"), (pb.MetadataError, "MetadataError")]
 )
