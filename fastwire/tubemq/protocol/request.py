@@ -160,7 +160,7 @@ def message_time(unix_ms: int) -> str:
         time = datetime.fromtimestamp(unix_ms // 1000, timezone(timedelta(minutes=ZONE_MINUTES)))
     except (ValueError, OverflowError, OSError) as exc:
         raise ValueError(f"an event time of {unix_ms} ms: {exc}") from None
-    return f"{time:%Y%m%d%H%M}"
+    return f"{time.year:04}{time:%m%d%H%M}"  # %Y has no zeros before it
 
 
 def payload_checksum(payload: bytes) -> int:

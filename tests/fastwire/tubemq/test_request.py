@@ -57,6 +57,7 @@ def test_attributes_that_would_be_read_as_others_are_refused() -> None:
 
 def test_the_time_of_a_message_has_whole_minutes_in_the_zone_of_the_servers() -> None:
     assert message_time(1767240000000) == "202601011200"
+    assert message_time(-46388678400000) == "050001010800"
     for wrong in (1767240000001, 1767240001000, 10**18 * 6):
         with pytest.raises(ValueError, match="an event time of"):
             message_time(wrong)

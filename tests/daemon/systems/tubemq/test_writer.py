@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
+from fastwire.columns.rows import Rows
 from fastwire.tubemq.names import parse_master_url
+from fastwire.tubemq.protocol.request import message_time
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.systems.load import Load
@@ -53,6 +56,24 @@ async def test_a_message_that_is_copied_has_its_time_twice(broker: TubeMQDevBrok
         await writer.write(Put(b"a", properties=attributes, event_time=1767240000000, partition=1))
     text = b"$msgTime$=202601011200"
     assert stored(broker) == [(1, 1, len(text).to_bytes(4) + text + b"a")]
+
+
+async def test_event_times_of_rows_are_cut_to_minutes_and_counted(broker: TubeMQDevBroker) -> None:
+    """Or a topic of another system could not be copied into one of TubeMQ."""
+    noon = 1767240000_000_000
+    times = [noon, noon + 1, noon + 59_999_999, noon - 1, None, -1, noon + 60_000_000]
+    cut = [noon, noon, noon, noon - 60_000_000, None, -60_000_000, noon + 60_000_000]
+    rows = Rows(
+        pa.record_batch(
+            {"value": pa.array([b"v"] * len(times)), "eventTime": pa.array(times, pa.timestamp("us", "UTC"))}
+        )
+    )
+    async with open_writer(connection(broker), "t", WriteOptions()) as writer:
+        await writer.write_rows(rows)
+    texts = [message_time(each // 1000).encode() for each in cut if each is not None]
+    landed = [payload for _, _, payload in stored(broker)]
+    assert sorted(each[-13:-1] for each in landed if len(each) > 5) == sorted(texts)
+    assert rows.changed_times == 4
 
 
 async def test_a_load_goes_round_the_partitions(broker: TubeMQDevBroker) -> None:
