@@ -99,6 +99,9 @@ def _explain(exc: Exception) -> int:
     if isinstance(exc, OSError) and exc.strerror:
         say(f"{exc.filename}: {exc.strerror}" if exc.filename is not None else exc.strerror, err=True)
         return EXIT_FAILED
+    if isinstance(exc, OSError) and str(exc):  # an object store has no numbers of errors
+        say(str(exc), err=True)
+        return EXIT_FAILED
     from ..runtime.logs import configure, get_logger
 
     configure()

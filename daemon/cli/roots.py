@@ -14,12 +14,14 @@ from .say import say
 
 if TYPE_CHECKING:
     from ..dataset.erasure.erasure import Erasure
+    from ..dataset.expiry import Expired
     from ..dataset.proof.report import VerifyReport
     from ..dataset.storage.bucket import Bucket
 
-__all__ = ["Each", "Erased", "Verified"]
+__all__ = ["Each", "Erased", "ExpiredOfAll", "Verified"]
 
 T = TypeVar("T")
+_MOST_TOLD = 20  # datasets that are named one by one
 
 
 class Each:
@@ -44,9 +46,14 @@ class Each:
                 self.failed[place] = str(exc)
 
     def end(self, *, as_json: bool) -> None:
-        """Print what failed, as an object a line or on standard error. Raises typer.Exit with 1 if something did."""
-        for place, why in self.failed.items():
-            say(json.dumps({"path": place, "error": why})) if as_json else say(f"{place}: {why}", err=True)
+        """Print what failed: as an object a line, or the first ones on standard error. Raises typer.Exit if it did."""
+        for number, (place, why) in enumerate(self.failed.items()):
+            if as_json:
+                say(json.dumps({"path": place, "error": why}))
+            elif number < _MOST_TOLD:
+                say(f"{place}: {why}", err=True)
+        if not as_json and len(self.failed) > _MOST_TOLD:
+            say(f"and {len(self.failed) - _MOST_TOLD:,} more: --json names all", err=True)
         if self.failed:
             raise typer.Exit(EXIT_FAILED)
 
@@ -85,6 +92,35 @@ class Erased:
         for each in self._found:
             if each in meant or each.finished or each.open_rolls or each.unread:
                 show_erased(each, dry_run=dry_run)
+
+
+class ExpiredOfAll:
+    """The sum of what has expired in the datasets in ``root``."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._datasets = 0
+        self._found: list[Expired] = []
+
+    def add(self, found: "Expired") -> None:
+        """Count what has expired in one dataset; only something is kept."""
+        self._datasets += 1
+        if found.entries or found.deleted:
+            self._found.append(found)
+
+    def show(self, *, dry_run: bool) -> None:
+        """Print the totals, and the first datasets in which something has expired or is deleted."""
+        from ..dataset.proof.report import counted
+        from .printed import show_expired
+
+        rows, files = (sum(getattr(each, name) for each in self._found) for name in ("rows", "files"))
+        what = "would expire" if dry_run else "expired"
+        said = f"{counted(rows, 'row')} in {counted(files, 'file')} {what}"
+        say(f"{self._root}: {said}, in {len(self._found):,} of {counted(self._datasets, 'dataset')}")
+        for each in self._found[:_MOST_TOLD]:
+            show_expired(each, dry_run=dry_run)
+        if len(self._found) > _MOST_TOLD:
+            say(f"and {len(self._found) - _MOST_TOLD:,} more: --json names all")
 
 
 COUNTED = ("log_entries", "files", "rows", "bytes", "dead_letters", "filtered_rows", "expired_files")

@@ -62,7 +62,15 @@ def datasets_at(path: str, config: Path | None) -> "list[tuple[str, Bucket | Non
     from ..dataset.roots import datasets_in
 
     bucket = bucket_at(path, config)
-    return [(place, bucket_at(place, config)) for place in datasets_in(path, bucket)] or [(path, bucket)]
+    try:
+        found = datasets_in(path, bucket)
+    except OSError as exc:
+        if bucket is None or config is not None:
+            raise
+        raise OSError(
+            f"{path}: {exc}. With --config FILE the access is that of the pipeline that writes there"
+        ) from exc
+    return [(place, bucket_at(place, config)) for place in found] or [(path, bucket)]
 
 
 def _writes_to(written: object, place: object) -> bool:

@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from fastwire_daemon.cli import retry
 from fastwire_daemon.cli.dead import replay
+from fastwire_daemon.cli.roots import Each, ExpiredOfAll
 from fastwire_daemon.config import parse_config
+from fastwire_daemon.dataset.expiry import Expired
+from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.server import running
 from tests.daemon.cli.program import Run
@@ -54,6 +58,11 @@ async def test_verify_tells_totals_and_the_sick(tmp_path: Path, run: Run) -> Non
 async def test_expire_and_dead_take_all_datasets(tmp_path: Path, run: Run) -> None:
     with serving("kafka", tmp_path) as scene:
         await landed(scene)
+    code, text, _ = run("expire", "--older", "30d", str(tmp_path))
+    assert (code, text) == (0, f"{tmp_path}: 0 rows in 0 files expired, in 0 of 3 datasets\n")
+    code, text, _ = run("expire", "--older", "0s", "--dry-run", str(tmp_path))
+    assert text.splitlines()[0] == f"{tmp_path}: 33 rows in 3 files would expire, in 3 of 3 datasets"
+    assert text.splitlines()[1].startswith(f"{tmp_path}/audit: ")
     code, text, _ = run("expire", "--older", "0s", "--json", str(tmp_path))
     told = [json.loads(line) for line in text.splitlines()]
     assert code == 0
@@ -166,6 +175,44 @@ def checked(run: Run, scene: FanOutScene, config: Path, *options: str) -> "async
     text = scene.text(group="g").replace('subscription = "landing"\n', "")
     config.write_text(text if not config.exists() else config.read_text() + text)
     return asyncio.ensure_future(asyncio.to_thread(run, "check", "--connect", *options, str(config)))
+
+
+def test_of_many_datasets_that_fail_the_first_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(place: str, bucket: Bucket | None) -> list[str]:
+        raise OSError("no access")
+
+    datasets = Each([(f"/l/{number}", None) for number in range(1000)])
+    assert list(datasets.results(refuse)) == []
+    with pytest.raises(typer.Exit):
+        datasets.end(as_json=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert (lines[0], len(lines)) == ("/l/0: no access", 21)
+    assert lines[20] == "and 980 more: --json names all"
+    with pytest.raises(typer.Exit):
+        datasets.end(as_json=True)
+    assert len(capsys.readouterr().out.splitlines()) == 1000
+
+
+def test_of_many_datasets_that_expire_the_first_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    together = ExpiredOfAll("/l")
+    for number in range(1000):
+        together.add(Expired(f"/l/{number}", entries=1, files=1, rows=2, deleted=1))
+    together.show(dry_run=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "/l: 2,000 rows in 1,000 files expired, in 1,000 of 1,000 datasets"
+    assert (len(lines), lines[-1]) == (1 + 40 + 1, "and 980 more: --json names all")
+
+
+def test_a_store_that_gives_no_access(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no fault of the program, and says what helps."""
+
+    def refused(self: Bucket, name: str) -> None:
+        raise OSError("there are no credentials")
+
+    monkeypatch.setattr(Bucket, "head", refused)
+    helps = "With --config FILE the access is that of the pipeline that writes there"
+    for command in (["verify"], ["dead"], ["expire", "--older", "9d"], ["erase", "--where", "value = 'x'"]):
+        assert run(*command, "s3://lake") == (1, "", f"s3://lake: there are no credentials. {helps}\n"), command
 
 
 async def test_check_names_the_dataset_of_each_topic(tmp_path: Path, run: Run) -> None:
