@@ -346,7 +346,7 @@ class Intake(ProgramEvents, Generic[M]):
         return not watching and bool(self.members) and all(member.terminated for member in self.members)
 
     def on_end(self) -> None:
-        """Note that a topic was terminated and everything in it delivered."""
+        """Note that a topic was terminated and everything in it delivered, or that it is not read any more."""
         self._hand_on()
         self._arrived.set()
 

@@ -50,7 +50,7 @@ class Owner(Protocol):
         """Finish a subscribe, before permits are granted; return False to repeat it at once with a new ``prepare``."""
 
     def on_end(self) -> None:
-        """Note that a topic was terminated and everything in it delivered."""
+        """Note that a topic was terminated and everything in it delivered, or that it is not read any more."""
 
     def check(self) -> None:
         """Raise the error that has ended reading."""
@@ -87,6 +87,12 @@ class Member(Partition):
         text = f"entry {POSITIONS.format(entry.position)} of {self.topic} cannot be "
         text += f"{REFUSED_AS.get(entry.reason, 'decoded')} ({entry.detail}){cure}"
         self._owner.fail(CorruptEntryError(entry.reason, text))
+
+    def move(self, to: Stage) -> None:
+        """See ``StagedPartition.move``; the owner may wait for what does not come any more."""
+        super().move(to)
+        if self.over:
+            self._owner.on_end()
 
     # --- what comes again
 

@@ -170,7 +170,7 @@ class Reader(Intake[Member]):
 
     def _received(self) -> bool:
         return all(
-            self.slots.staged_position(member.number) >= at.position or member.terminated
+            member.terminated or member.over or self.slots.staged_position(member.number) >= at.position
             for member, at in self._until.items()
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import CorruptEntryError, FastwireError
+from fastwire.pulsar.names.pattern import parse_pattern
 from fastwire.reason import Reason
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import EARLIEST, LATEST, MessageId, Reader, connect
@@ -60,6 +61,17 @@ async def test_the_message_at_which_it_begins_is_none_that_has_landed(monkeypatc
             assert await some(reader, 10) == names(2)
             await until(lambda: bool(told), "a look at what has come")
             assert not any(told)
+
+
+async def test_a_topic_that_is_deleted_is_not_waited_for() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 30))
+        async with client.read(parse_pattern("t|other"), "earliest", window=1) as reader:
+            ahead = reader.up_to_now()
+            assert values(await anext(ahead))[:1] == names(0)[:1]
+            broker.delete_topic("t")
+            async with asyncio.timeout(60):
+                assert len(await collect(ahead)) < 290
 
 
 async def test_a_first_host_that_accepts_and_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
