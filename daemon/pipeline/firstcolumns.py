@@ -105,11 +105,11 @@ class InferredColumns:
                 return
         if self._start.kind == "latest" and own:
             return  # a wait would end with a record that is before the first position; the first roll has columns
+        found = f"none of {len(values)} records of {self._records.topics} is an object of JSON with a value"
+        if not values:
+            found = f"{self._records.topics} has no records"
         why = f"; {refused[0]}" if refused else ""
-        raise SinkFailedError(
-            f"no columns can be inferred yet: none of {len(values)} records of {self._records.topics} is an object of "
-            f"JSON with a value{why}. The dataset begins with the first one"
-        )
+        raise SinkFailedError(f"no columns can be inferred yet: {found}{why}. The dataset begins with the first one")
 
     def _starts(self) -> Sequence[Start]:
         """Return where to look for records: at the start of the pipeline, and before it."""
