@@ -106,18 +106,26 @@ class OrderedBroker(Broker):
         self._active[partition] = reader
         self._next[partition] = None
 
-    def receive(self, reader: Process) -> Assigned | Row | None:
-        for partition in range(self.partitions):
+    def receive(
+        self, reader: Process, only: int | None = None, most_unacked: int | None = None
+    ) -> Assigned | Row | None:
+        """With ``only``, an event of this partition. No row follows ``most_unacked`` others that are not acked."""
+        for partition in range(self.partitions) if only is None else (only,):
             if self._active[partition] is not reader:
                 continue
             number = self._next[partition]
             if number is None:
                 self._next[partition] = self._acked[partition] + 1
                 return Assigned(partition)
-            if number < self.rows:
+            if number < self.rows and (most_unacked is None or number - self._acked[partition] <= most_unacked):
                 self._next[partition] = number + 1
                 return Row(partition, number)
         return None
+
+    def send_again(self, reader: Process, partition: int) -> None:
+        """Assign a partition of ``reader`` anew."""
+        if self._active[partition] is reader:
+            self._assign(partition, reader)
 
     def ack(self, partition: int, number: int) -> None:
         for each in range(self._acked[partition] + 1, number + 1):

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from .reader import Reader
 from .run import Run, Scenario, Slot, Violation
@@ -59,15 +60,15 @@ class Found:
         return "\n".join([self.text, *self.trace])
 
 
-def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps: int = 400) -> Found | None:
+def walk(scenario: Scenario, seed: int, reader: type[Any] = Reader, *, steps: int = 400) -> Found | None:
     """One random walk: bursts of two processes, and a few faults at any operation."""
     dice = Dice(f"{scenario.name} {seed}")
     chance = dice.random.random
-    run = Run(scenario, reader)
+    run = scenario.begin(reader)
     # Walks differ in what they do often and what never: few mistakes need everything at once.
     faults = dice.choose(6)
     possible = STORE_KINDS if scenario.store else DISK_KINDS
-    kinds = [kind for kind in possible if dice.choose(2)] or ["cut"]
+    kinds = [kind for kind in possible if (kind != "vanish" or scenario.loses) and dice.choose(2)] or ["cut"]
     switch = (0.5, 0.1, 0.02)[dice.choose(3)]
     disturb = (0.0, 0.02, 0.1)[dice.choose(3)]
     try:
@@ -187,12 +188,14 @@ GONE_STEPS = 60  # of a process whose dataset is gone, before that is back
 
 def fates(scenario: Scenario) -> tuple[str, ...]:
     """Return what can happen to a process."""
+    if not scenario.loses:
+        return tuple(fate for fate in FATES if fate not in ("vanish", *LOSSES))
     return STORE_FATES if scenario.store else FATES
 
 
-def run_plan(scenario: Scenario, plan: Plan, reader: type[Reader] = Reader) -> Found | None:
+def run_plan(scenario: Scenario, plan: Plan, reader: type[Any] = Reader) -> Found | None:
     """Follow ``plan``; None if nothing is wrong."""
-    run = Run(scenario, reader)
+    run = scenario.begin(reader)
     try:
         first, second = run.slots
         run.start(first)
@@ -244,7 +247,7 @@ def _suffer(run: Run, slot: Slot, fate: str) -> None:
 
 def operations(scenario: Scenario) -> list[str]:
     """Return the kinds of the operations of a process that is alone and undisturbed, in order."""
-    run = Run(scenario)
+    run = scenario.begin(Reader)
     run.start(run.slots[0])
     done = []
     while run.slots[0].running and run.slots[0].at[0] != "idle":

@@ -59,8 +59,8 @@ class Writer(DatasetWriter):
         return self._storage.disk
 
 
-def log_of(partition: int) -> Log:
-    return Log("pulsar", "cluster", TOPIC, str(partition))
+def log_of(partition: int, topic: str = TOPIC) -> Log:
+    return Log("pulsar", "cluster", topic, str(partition))
 
 
 def rows_of(content: bytes) -> list[tuple[int, int]]:

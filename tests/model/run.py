@@ -1,9 +1,10 @@
 """One run of the model: processes that advance one operation at a time, and a judge who sees what readers see."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -44,12 +45,17 @@ class Scenario:
     store: bool = False  # the dataset is in an object store
     expires: bool = False  # all that is published is deleted after each commit
     erases: bool = False  # a row is erased once it has landed
+    loses: bool = True  # the dataset may be lost, or entries of its log
     entries: str = ""  # what the rows of a partition are, where parts of chunked messages are among them
 
     def broker(self) -> Broker:
         if self.entries:
             return ChunkedBroker(self.partitions, self.entries)
         return (OrderedBroker if self.ordered else SharedBroker)(self.partitions, self.rows)
+
+    def begin(self, program: type[Any]) -> "Run":
+        """Return a run of this scenario; ``program`` is that of its processes."""
+        return Run(self, program)
 
 
 SCENARIOS = (
@@ -110,6 +116,14 @@ def number_of(name: str) -> int:
     return int(os.path.basename(name)[:12])
 
 
+class Program(Protocol):
+    """The program of a process: ``run`` returns when all is acked. ``has_seen``: it knows that there is a dataset."""
+
+    @property
+    def has_seen(self) -> bool: ...
+    def run(self) -> None: ...
+
+
 class Slot:
     """A place where a process runs; when it is killed another one starts there."""
 
@@ -117,7 +131,7 @@ class Slot:
         self.process: Process | None = None
         self.program: greenlet | None = None
         self.at = ("", "")
-        self.reader: Reader | None = None
+        self.reader: Program | None = None
 
     @property
     def knows(self) -> bool:
@@ -131,6 +145,9 @@ class Slot:
 
 class Run:
     """The world of one run; whoever drives it says who advances and what fails."""
+
+    root = ROOT
+    topic = TOPIC
 
     def __init__(self, scenario: Scenario, reader: type[Reader] = Reader, slots: int = 2) -> None:
         self.scenario = scenario
@@ -160,7 +177,7 @@ class Run:
             data_set = Folder()
             self._data.names["set"] = self._data.durable["set"] = data_set
             data_set.names[f"t={TOPIC}"] = data_set.durable[f"t={TOPIC}"] = Folder()
-            self.world.mount = f"{ROOT}/t={TOPIC}/"
+            self.world.mount = f"{self.root}/t={TOPIC}/"
         self.world.on_link = self._linked
         self.world.on_rename = self._renamed
         self.world.on_unlink = self._unlinked
@@ -185,14 +202,18 @@ class Run:
             return fault
 
         process = Process(f"p{self._born}", step)
-        reader = self._reader(self._medium(process), self.broker, process, self.scenario.split)
+        reader = self._program(process)
         slot.process, slot.reader = process, reader
         slot.program = greenlet(reader.run)
         self.trace.append(f"{process.name} starts")
         self._switch(slot, None)
 
+    def _program(self, process: Process) -> Program:
+        reader: Reader = self._reader(self._medium(process), self.broker, process, self.scenario.split)
+        return reader
+
     def _medium(self, process: Process) -> SimDisk | SimBucket:
-        return SimBucket(self.world, process, ROOT) if self.scenario.store else SimDisk(self.world, process)
+        return SimBucket(self.world, process, self.root) if self.scenario.store else SimDisk(self.world, process)
 
     def advance(self, slot: Slot, fault: str | None = None) -> None:
         """Let the process do the operation that it stands before, and go to the next."""
@@ -254,12 +275,13 @@ class Run:
         for slot in self.slots:
             if slot.running:
                 self.kill(slot)
-        self._read_log()
-        uncertain = [number for number in self._log if not self._is_certain(number)]
+        uncertain = [
+            (each, number) for each in self.judges for number in each._read_log() if not each._is_certain(number)
+        ]
         self.world.cut_power(choices)
-        for number in uncertain:
-            if self.world.find(f"{ROOT}/{entry_name(number)}") is None:
-                del self._log[number]
+        for each, number in uncertain:
+            if self.world.find(f"{each.root}/{entry_name(number)}") is None:
+                del each._log[number]
         self.judge()
 
     def vanish(self) -> None:
@@ -302,7 +324,7 @@ class Run:
                 self.kill(slot)
         self.world.sync_all()
         self.world.late.clear()
-        numbers = [number for number in self._read_log() if self.world.find(f"{ROOT}/{entry_name(number)}")]
+        numbers = [number for number in self._read_log() if self.world.find(f"{self.root}/{entry_name(number)}")]
         if not numbers:
             return
         gone = {
@@ -313,10 +335,10 @@ class Run:
         }[which]
         self.trace.append(f"log entries {gone} are lost")
         for number in gone:
-            self._remove(f"{ROOT}/{entry_name(number)}")
+            self._remove(f"{self.root}/{entry_name(number)}")
             del self._log[number]
         self._restored = True
-        noted = [name for name in self._names(f"{ROOT}/{NEWEST}") if name >= f"{gone[-1]:012d}"]
+        noted = [name for name in self._names(f"{self.root}/{NEWEST}") if name >= f"{gone[-1]:012d}"]
         emptied = len(gone) == len(numbers) and any(self._visible())
         if noted or gone[-1] < numbers[-1] or emptied:
             self._lost = f"lacks log entries {gone}"
@@ -334,8 +356,13 @@ class Run:
 
     # --- judging
 
+    @property
+    def judges(self) -> "Sequence[Run]":
+        """The judges of the datasets of this run: of one dataset it is the run itself."""
+        return (self,)
+
     def _visible(self) -> Iterator[tuple[str, File]]:
-        root = self.world.find(ROOT)
+        root = self.world.find(self.root)
         if isinstance(root, Folder):
             for name, node in root.names.items():
                 if not name.startswith(("_", ".")):
@@ -350,7 +377,7 @@ class Run:
         number = 0
         while True:
             number += 1
-            file = self.world.find(path := f"{ROOT}/{entry_name(number)}")
+            file = self.world.find(path := f"{self.root}/{entry_name(number)}")
             if isinstance(file, File):
                 if file not in self._entries:
                     self._entries[file] = LogEntry.decode(file.content, path)
@@ -360,7 +387,7 @@ class Run:
 
     def _is_certain(self, number: int) -> bool:
         """No power cut can take the log entry back; what a process has deleted is another matter."""
-        path = f"{ROOT}/{entry_name(number)}"
+        path = f"{self.root}/{entry_name(number)}"
         return self.world.is_certain(path) or self.world.find(path) is None
 
     def _linked(self, path: str) -> None:
@@ -466,7 +493,7 @@ class Run:
         position = Position(LEDGER, number)
         for log_number, entry in (self._read_log() if self._away is None else self._kept).items():
             for span in entry.spans:
-                if span.log == log_of(partition) and span.start < position <= span.end:
+                if span.log == log_of(partition, self.topic) and span.start < position <= span.end:
                     if not self._is_certain(log_number):
                         raise Violation(f"row {(partition, number)} is acked, and a power cut could take it back")
                     return
@@ -494,6 +521,10 @@ class Run:
         # Also when all is acked: whoever starts next finds everything in order.
         self.start(self.slots[0])
         self._run_on()
+        self.judge_end()
+
+    def judge_end(self) -> None:
+        """Check that everything is there once and nothing else, after a last process has ended."""
         self.judge()
         expired = self._expired_up_to()
         lost = self._seen.keys() - dict(self._visible()).keys()
@@ -505,7 +536,7 @@ class Run:
             if any(entry.files for entry in self._read_log().values()):
                 raise Violation("files are committed that can never become visible")
             return
-        staging = self.world.find(f"{ROOT}/{STAGING}")
+        staging = self.world.find(f"{self.root}/{STAGING}")
         # In a store, a folder goes with the last thing in it.
         if staging is not None if self.scenario.store else not isinstance(staging, Folder) or staging.names:
             raise Violation("staging is not empty")
@@ -527,7 +558,7 @@ class Run:
             for slot in self.slots:
                 if slot.running:
                     self.advance(slot)
-        if self.world.find(f"{ROOT}/{DESCRIPTION}") is not None:
+        if self.world.find(f"{self.root}/{DESCRIPTION}") is not None:
             raise Violation("a dataset was created where one was lost")
 
     def harm(self) -> None:
@@ -547,7 +578,7 @@ class Run:
             changed = {file: file.content.replace(b'"at":"20', b'"at":"19')}
             self._must_be_seen(f"another log entry {number}", changed)
         if last.files:
-            folder = self.world.find(os.path.dirname(f"{ROOT}/{entry_name(newest)}"))
+            folder = self.world.find(os.path.dirname(f"{self.root}/{entry_name(newest)}"))
             assert isinstance(folder, Folder)
             file = self._file_of(newest)
             name = next(name for name, node in folder.names.items() if node is file)
@@ -556,7 +587,7 @@ class Run:
             folder.names[name] = file
 
     def _file_of(self, number: int) -> File:
-        file = self.world.find(f"{ROOT}/{entry_name(number)}")
+        file = self.world.find(f"{self.root}/{entry_name(number)}")
         assert isinstance(file, File)
         return file
 
@@ -571,7 +602,7 @@ class Run:
 
     def _verify(self) -> VerifyReport:
         onlooker = Process("verify", lambda kind, path: None)
-        return verify(ROOT, medium=self._medium(onlooker), deep=True)
+        return verify(self.root, medium=self._medium(onlooker), deep=True)
 
     def _run_on(self) -> None:
         for _ in range(5_000):
@@ -599,7 +630,7 @@ class Run:
                     if not any(each == log and start <= low and high <= end for each, start, end in held):
                         raise Violation(f"log entry {state.number} leaves a hole from {low} to {high} without a word")
             checkpoints[f"{state.number:012d}.json"] = state.encode()
-        folder = self.world.find(f"{ROOT}/_fastwire/checkpoint")
+        folder = self.world.find(f"{self.root}/_fastwire/checkpoint")
         if isinstance(folder, Folder):
             for name, node in folder.names.items():
                 assert isinstance(node, File)

@@ -7,15 +7,19 @@ from itertools import chain
 import pytest
 
 from tests.model.explore import Found, Plan, pairs, plans, run_plan, walk
+from tests.model.fanrun import FAN_SCENARIOS
 from tests.model.run import SCENARIOS, STORE_SCENARIOS, Scenario
 from tests.model.weakened import WEAKENED, Weakened
+from tests.model.weakened_fanout import WEAKENED_FANOUT
 from tests.model.weakened_store import WEAKENED_STORE
 from tests.support.soaklength import SHARE, part_of
 
 WALKS = 150
 PAIRS = 150
+FAN_PAIRS = 20  # with several datasets a run takes longer
 SEARCHED_PART = 4  # of all single faults every fourth; the long search has all of them
 SOAK_WALKS = part_of(10_000)
+FAN_SHARE = 10
 
 each_scenario = pytest.mark.parametrize("scenario", [*SCENARIOS, *STORE_SCENARIOS], ids=lambda scenario: scenario.name)
 # The systematic search of the others differs little and takes as long.
@@ -42,6 +46,19 @@ def test_two_processes_with_a_fault_each(scenario: Scenario) -> None:
 @each_scenario
 def test_random_walks(scenario: Scenario) -> None:
     assert next((found for seed in range(WALKS) if (found := walk(scenario, seed))), None) is None
+
+
+each_fan = pytest.mark.parametrize("scenario", FAN_SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+@pytest.mark.model
+@each_fan
+def test_faults_with_a_dataset_for_each_topic(scenario: Scenario) -> None:
+    """At every third operation, failures at some, and with a second daemon and a fault of each."""
+    kills = [plan for plan in plans(scenario) if plan.fate == "kill"]
+    fails = [plan for plan in plans(scenario) if plan.fate == "fail"]
+    some = chain(kills[::3], fails[::6], pairs(scenario, FAN_PAIRS))
+    assert next((found for plan in some if (found := run_plan(scenario, plan))), None) is None
 
 
 # What the long search has found. The first is a deletion that nobody synced after its process had failed; the second an
@@ -71,7 +88,7 @@ def attempts(weakened: Weakened) -> Iterator[Found | None]:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("weakened", [*WEAKENED, *WEAKENED_STORE], ids=lambda weakened: weakened.name)
+@pytest.mark.parametrize("weakened", [*WEAKENED, *WEAKENED_STORE, *WEAKENED_FANOUT], ids=lambda weakened: weakened.name)
 def test_a_missing_rule_is_found(weakened: Weakened) -> None:
     assert any(attempts(weakened)), "the checker does not see that a rule is missing"
 
@@ -88,4 +105,18 @@ def test_every_single_fault_and_many_walks(scenario: Scenario, record_property: 
         "done",
         f"model {scenario.name}: {len(single):,} single faults, {SOAK_WALKS:,} pairs and {SOAK_WALKS:,} walks: no rule "
         "broken",
+    )
+
+
+@pytest.mark.soak
+@each_fan
+def test_every_single_fault_with_a_dataset_for_each_topic(
+    scenario: Scenario, record_property: Callable[[str, object], None]
+) -> None:
+    single = list(plans(scenario))[:: round(1 / SHARE)]
+    walks = (walk(scenario, seed) for seed in range(SOAK_WALKS // FAN_SHARE))
+    assert next(filter(None, chain((run_plan(scenario, plan) for plan in single), walks)), None) is None
+    record_property(
+        "done",
+        f"model {scenario.name}: {len(single):,} single faults and {SOAK_WALKS // FAN_SHARE:,} walks: no rule broken",
     )

@@ -384,7 +384,7 @@ class Weakened:
     def __init__(
         self,
         name: str,
-        reader: type[Reader],
+        reader: type[Any],
         only: Callable[[Scenario], bool] | None = None,
         scenarios: Sequence[Scenario] = SCENARIOS,
     ) -> None:
