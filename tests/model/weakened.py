@@ -387,8 +387,10 @@ class Weakened:
         reader: type[Any],
         only: Callable[[Scenario], bool] | None = None,
         scenarios: Sequence[Scenario] = SCENARIOS,
+        fate: str = "",
     ) -> None:
         self.name = name
+        self.fate = fate  # the only one of single faults that is tried, if it is given
         self.reader = reader
         self.scenarios = [scenario for scenario in scenarios if only is None or only(scenario)]
 

@@ -61,12 +61,12 @@ def _with(fanout: type[SteppedFanOut]) -> type[Daemon]:
 
 
 WEAKENED_FANOUT = tuple(
-    Weakened(name, _with(fanout), scenarios=FAN_SCENARIOS)
-    for name, fanout in (
-        ("acks that follow the commit of any dataset", AnyCommitAcks),
-        ("acks of what was refused", RefusedBelieved),
-        ("a void roll that is not asked for again", NotAskedForAgain),
-        ("a dataset that refuses ends all", OneFailureEndsAll),
-        ("a dataset that refuses is not tried again", NeverTriedAgain),
+    Weakened(name, _with(fanout), scenarios=FAN_SCENARIOS, fate=fate)
+    for name, fanout, fate in (
+        ("acks that follow the commit of any dataset", AnyCommitAcks, "kill"),
+        ("acks of what was refused", RefusedBelieved, "kill"),
+        ("a void roll that is not asked for again", NotAskedForAgain, "fail"),
+        ("a dataset that refuses ends all", OneFailureEndsAll, "kill"),
+        ("a dataset that refuses is not tried again", NeverTriedAgain, "kill"),
     )
 )
