@@ -16,7 +16,7 @@ from fastwire.pulsar.protocol.request import BrokerError, Kind
 from ...runtime.logs import get_logger
 from .cluster import Cluster
 from .link import Link
-from .refusal import about, is_missing
+from .refusal import about, is_missing, is_of_login
 
 __all__ = ["Found", "News", "Topics"]
 
@@ -150,7 +150,7 @@ class Topics:
                 partitions = await self._cluster.partitions(str(base), self._service, create=self._create)
             except FastwireError as exc:
                 if not is_missing(exc):
-                    return about(str(base), exc)
+                    return exc if is_of_login(exc) else about(str(base), exc)
                 if self._pattern is None:
                     return BrokerError(
                         pb.TopicNotFound, f"{base} does not exist; fastwire reads topics and creates none"

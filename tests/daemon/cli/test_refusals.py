@@ -87,7 +87,7 @@ def test_a_topic_that_is_not_there(
         said = {
             "pulsar": (
                 f"TopicNotFound: {missing}",
-                f"TopicNotFound: Topic {topic} not found",
+                f"TopicNotFound: {missing}",
                 f"{topic}: TopicNotFound: Topic {topic} not found",
             ),
             "kafka": (
