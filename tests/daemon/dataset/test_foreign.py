@@ -74,8 +74,8 @@ def test_what_tasks_of_spark_write_has_checksums(tmp_path: Path) -> None:
     layouts = FileLayout(writer.invite(), ("date",), "zstd"), FileLayout(bad.invite(), (), "zstd")
     run = write_rows(*layouts, lambda: lambda _batch: iter([pieces]))
     (report,) = run(iter([batch]))
-    for table, is_bad in ((writer, False), (bad, True)):
-        files = [ForeignFile(*list(row.values())[1:-1]) for row in report.to_pylist() if row["bad"] is is_bad]
+    for table, is_dead in ((writer, False), (bad, True)):
+        files = [ForeignFile(*list(row.values())[1:-1]) for row in report.to_pylist() if row["dead"] is is_dead]
         rows = sum(file.rows for file in files)
         table.commit(table.adopt(files), [Span(LOG, Position(0, 0), Position(1, 0), rows)])
         table.close()
