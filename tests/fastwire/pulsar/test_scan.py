@@ -26,6 +26,7 @@ from tests.support.pulsar.frames import (
     rows_of,
     scanner,
 )
+from tests.support.waiting import eventually
 
 PING = golden.load("pulsar_e09_ping")
 TIME = 1_700_000_000_000
@@ -444,5 +445,5 @@ def test_a_scanner_in_a_cycle_is_collected() -> None:
         feed(owner.scanner, golden.load("pulsar_e06_message"), close=False)
         gc.collect()
         del owner
-        gc.collect()
-    assert pool.used == 0
+        # While another thread looks for garbage, as one of an earlier test may, a call of collect() does nothing.
+        eventually(lambda: gc.collect() >= 0 and pool.used == 0, "the scanner is collected")
