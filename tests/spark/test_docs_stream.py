@@ -53,8 +53,10 @@ def test_the_stream_as_printed(tmp_path: Path) -> None:
             [sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        # The process that Spark asks for offsets ends with its query, and in silence.
-        assert "BrokenPipeError" not in done.stderr
+        # The process that Spark asks for offsets ends with its query, and in silence. Spark's own workers, which are
+        # slow to connect on a busy machine, may find it gone.
+        parts = done.stderr.split("Traceback (most recent call last):")
+        assert not [part for part in parts if "BrokenPipeError" in part and "pyspark/daemon.py" not in part]
         assert "Traceback" not in done.stderr, done.stderr[-3000:]
         reader = BatchReader(given(kafka))
         assert sorted(values(reader, reader.partitions())) == sorted(
