@@ -3,8 +3,9 @@
     python -m bench [--all] [--json] [--save NAME] [BENCH ...]
 
 ``--all`` takes every size, batch and codec instead of those that have a target. ``--json`` leaves the tables out.
-``--save`` writes the lines with machine and versions to ``bench/results/NAME.json``. Names choose benches. A bench that
-fails leaves the others their figures; the exit code is then 1.
+``--save`` writes the lines with machine and versions to ``bench/results/NAME.json``; benches that did not run or failed
+keep there what an earlier run has measured, and are named as such. Names choose benches. A bench that fails leaves the
+others their figures; the exit code is then 1.
 """
 
 import argparse
@@ -59,6 +60,16 @@ def lines_of(bench: str, every: bool) -> list[dict[str, Any]]:
     return found
 
 
+def together(
+    where: dict[str, str | int | float], figures: dict[str, list[dict[str, Any]]], before: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the figures of a run with those of other benches, the ``earlier`` ones, that were saved before."""
+    earlier = [bench for bench in BENCHES if not figures.get(bench) and bench in before]
+    saved = {bench: figures.get(bench) or before.get(bench, []) for bench in BENCHES}
+    known = {bench: rows for bench, rows in saved.items() if rows}
+    return {"machine": where, "earlier": earlier, **known, "targets": judged(known)}
+
+
 def show(figures: dict[str, list[dict[str, Any]]]) -> None:
     """Tables of what there is to show."""
     for bench, rows in figures.items():
@@ -98,9 +109,8 @@ def main() -> None:
     if args.save:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{args.save}.json"
-        path.write_text(
-            json.dumps({"machine": where, **figures, "targets": targets}, indent=1) + "\n", encoding="utf-8"
-        )
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path.write_text(json.dumps(together(where, figures, before), indent=1) + "\n", encoding="utf-8")
         print(f"\n{path}", file=sys.stderr)
     if failures:
         raise SystemExit("; ".join(failures))

@@ -62,15 +62,17 @@ def figures(saved: Saved) -> str:
     """All tables of a run."""
     tables = [_pulsar, _kafka, _tank, _tubemq, _tubemq_broker, _parquet, _stores, _commits, _iceberg]
     tables += [_writes, _spark, _jobs, _others, _targets]
-    parts = (_where(saved["machine"]), *(table(saved) for table in tables))
+    parts = (_where(saved), *(table(saved) for table in tables))
     return "\n\n".join(part for part in parts if part)
 
 
-def _where(machine: Row) -> str:
+def _where(saved: Saved) -> str:
+    machine = saved["machine"]
     peers = ", ".join(f"{name} {machine[name]}" for name in ("pulsar-client", "confluent-kafka", "pyarrow"))
+    earlier = f"\nOf an earlier run, on busy cores: {', '.join(saved['earlier'])}." if saved.get("earlier") else ""
     return (
         f"CPU (user and system of the process) a message, in µs, on {machine['cores']} shared cores ({machine['cpu']},"
-        f" Python {machine['python']},\n{peers}; load {machine['load']} before it began)."
+        f" Python {machine['python']},\n{peers}; load {machine['load']} before it began).{earlier}"
     )
 
 
