@@ -345,7 +345,8 @@ class Campaign:
         load = self._ground.load
         path = self._place.local()
         assert_each_once(path, load.wanted)
-        assert self._dead_letters(path) == load.corrupt
+        found = self._dead_letters(path)
+        assert found == load.corrupt, f"{found} are dead letters, and {load.corrupt} corrupt entries"
         self.records, self.dead_letters = len(load.wanted), load.corrupt
         assert self._ground.broker.violations == [], self._ground.broker.violations
 
