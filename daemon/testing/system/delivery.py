@@ -81,14 +81,18 @@ class SystemDelivery(SystemSuite):
 
     @on_uvloop
     async def test_a_bounded_run_keeps_its_end_over_restarts(self, scene: Scene) -> None:
-        """A run that was drained before its end ends at the same place, and a later one goes on from there."""
+        """A run whose records could not land ends at the same place later, and another one goes on from there."""
         self._needs("ends")
         wanted = scene.produce(10, 0) + scene.produce(10, 1)
         sink = MemorySink()
+        sink.gate.clear()
         async with scene.running(sink, policy=OPEN, end="now") as run:
             await run.assigned(sink)
+            sink.failures.append(Superseded("the first run lands nothing"))
             run.pipeline.drain("test")
+            sink.gate.set()
             await run.end()
+        assert not sink.rows
         later = scene.produce(10, 0) + scene.produce(10, 1)
         async with scene.running(sink, end="now") as run:
             await run.end()
