@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -76,12 +77,12 @@ class _FirstRecords:
             raise SinkFailedError(f"the first records cannot be read: {exc}") from exc
 
 
-class InferredColumns:
-    """The ``sinks.base.FirstColumns`` that are inferred from the first records."""
+class _Found(ABC):
+    """The ``sinks.base.FirstColumns`` that are found in a pipeline's topics, once for all decoders of the pipeline."""
 
     def __init__(self, config: PipelineConfig) -> None:
         self._records = _FirstRecords(config)
-        self._start = config.source.start
+        self._source = config.source
         self._columns: Sequence[Column] = ()
 
     def __call__(self, decoder: ValueDecoder, stop: threading.Event) -> None:
@@ -90,6 +91,22 @@ class InferredColumns:
             decoder.adopt(self._columns)
             return
         own = decoder.columns
+        why = self._begin(decoder, stop)
+        if decoder.types:
+            self._columns = decoder.types
+        elif self._source.start.kind != "latest" or not own:
+            raise SinkFailedError(why)
+        # Else a wait would end with a record that is before the first position; the first roll has columns.
+
+    @abstractmethod
+    def _begin(self, decoder: ValueDecoder, stop: threading.Event) -> str:
+        """Give ``decoder`` columns. Return why there are none yet, or ""."""
+
+
+class InferredColumns(_Found):
+    """The columns that are inferred from the first records."""
+
+    def _begin(self, decoder: ValueDecoder, stop: threading.Event) -> str:
         values: list[bytes] = []
         refused: Sequence[str] = ()
         for start in self._starts():
@@ -98,22 +115,20 @@ class InferredColumns:
             for field in refused:
                 _log.warning("a field cannot have a column, its values will be dead letters", field=field)
             if decoder.types:
-                self._columns = decoder.types
                 _log.info(
                     "the columns are inferred from the first records", topics=self._records.topics, records=len(values)
                 )
-                return
-        if self._start.kind == "latest" and own:
-            return  # a wait would end with a record that is before the first position; the first roll has columns
+                return ""
         found = f"none of {len(values)} records of {self._records.topics} is an object of JSON with a value"
         if not values:
             found = f"{self._records.topics} has no records"
         why = f"; {refused[0]}" if refused else ""
-        raise SinkFailedError(f"no columns can be inferred yet: {found}{why}. The dataset begins with the first one")
+        return f"no columns can be inferred yet: {found}{why}. The dataset begins with the first one"
 
     def _starts(self) -> Sequence[Start]:
         """Return where to look for records: at the start of the pipeline, and before it."""
-        return [self._start, EARLIEST] if self._start.kind == "time" else [EARLIEST]
+        start = self._source.start
+        return [start, EARLIEST] if start.kind == "time" else [EARLIEST]
 
     def _values(self, start: Start, stop: threading.Event) -> list[bytes]:
         """Return the values of the first records from ``start`` on that there are now."""
@@ -134,23 +149,10 @@ class InferredColumns:
         return values
 
 
-class RegisteredColumns:
-    """The ``sinks.base.FirstColumns`` of the topics' newest schemas.
+class RegisteredColumns(_Found):
+    """The columns of the topics' newest schemas, or else of the schema of the first record that has one."""
 
-    Where there is none under a topic's name, they are those of the schema of the first record.
-    """
-
-    def __init__(self, config: PipelineConfig) -> None:
-        self._records = _FirstRecords(config)
-        self._source = config.source
-        self._columns: Sequence[Column] = ()
-
-    def __call__(self, decoder: ValueDecoder, stop: threading.Event) -> None:
-        """See the protocol."""
-        if self._columns:
-            decoder.adopt(self._columns)
-            return
-        own = decoder.columns
+    def _begin(self, decoder: ValueDecoder, stop: threading.Event) -> str:
         missing: list[str] = []
         try:
             for topic in self._source.topics:
@@ -163,16 +165,11 @@ class RegisteredColumns:
         except RegistryAwayError as exc:
             raise SinkFailedError(f"the schema registry is away: {exc}") from None
         if decoder.types:
-            self._columns = decoder.types
             columns = [str(each) for each in decoder.types]
             _log.info("the columns are those of registered schemas", topics=self._records.topics, columns=columns)
-            return
-        if self._source.start.kind == "latest" and own:
-            return  # see ``InferredColumns``
-        raise SinkFailedError(
-            f"no columns are known yet: {'; '.join([*missing, f'no record of {self._records.topics} has a schema'])}. "
-            "The dataset begins with the first schema"
-        )
+            return ""
+        missing.append(f"no record of {self._records.topics} has a schema")
+        return f"no columns are known yet: {'; '.join(missing)}. The dataset begins with the first schema"
 
     def _begin_with_records(self, decoder: ValueDecoder, stop: threading.Event) -> Sequence[str]:
         """Add the columns of the schema of the first record that has one. Return why there are none."""

@@ -95,7 +95,7 @@ def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _cast(column: pa.Array, field: "pa.Field[Any]") -> pa.Array:
-    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # values or types that have no cast: see below
         if not _may_change(column.type, field.type):
             return column.cast(field.type)
     if pa.types.is_integer(column.type) and pa.types.is_floating(field.type):

@@ -14,7 +14,7 @@ from .world import Choices, Process, SimDisk, World
 
 __all__ = ["FAN_SCENARIOS", "FanScenario"]
 
-BAD = "audit"  # its dataset is that of another cluster, until somebody takes it away
+BAD = "audit"  # its dataset is that of another cluster, until that one is taken away
 TOPICS = (BAD, "orders", "payments")
 
 
@@ -73,8 +73,8 @@ class FanRun(Run):
         self.world.on_link = self._told(partial(self._by_place, Run._linked))
         self.world.on_rename = self._told(partial(self._by_place, Run._renamed))
         self.world.on_unlink = self._told(partial(self._by_place, Run._unlinked))
-        nobody = Process("another", lambda kind, path: None)
-        foreign = DatasetWriter(place_of(BAD), options_of("elsewhere"), SimDisk(self.world, nobody))
+        another = Process("another", lambda kind, path: None)
+        foreign = DatasetWriter(place_of(BAD), options_of("elsewhere"), SimDisk(self.world, another))
         foreign.open()
         foreign.create()
         foreign.close()

@@ -41,7 +41,7 @@ class Disk:
     Up to ``in_turn`` files and folders are synced one after the other by the caller, more of them by several threads.
     """
 
-    _in_turn = 1
+    _in_turn = 1  # also of a subclass that does not say it
 
     def __init__(self, in_turn: int = 1) -> None:
         self._in_turn = in_turn

@@ -248,7 +248,7 @@ class ClusterSystem(System):
     def make_source(self, source: SourceConfig) -> MakeSource:
         """See ``System.make_source``."""
         make, settings_from, _ = self.driver
-        settings_from(source)
+        settings_from(source)  # a file that cannot be used is refused now, and not when the pipeline opens
         return lambda events, pool, metrics, columns, cluster: make(
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )

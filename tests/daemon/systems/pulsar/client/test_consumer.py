@@ -484,7 +484,7 @@ async def test_a_seek_beside_an_unload_is_tried_again(monkeypatch: pytest.Monkey
 
 
 async def test_a_seek_of_a_topic_that_is_deleted_meanwhile_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error, and no CancelledError: a task that nobody has cancelled would end without a word."""
+    """It is an error: with CancelledError the task would end without a word, although it was not cancelled."""
     asked = asyncio.Event()
     name, _ = HANDLERS[pb.BaseCommand.SEEK]
     monkeypatch.setitem(HANDLERS, pb.BaseCommand.SEEK, (name, lambda *_: asked.set()))
