@@ -18,6 +18,7 @@ from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.ports import free_ports
 from tests.brokers.process import ServerProcess
 from tests.stores.programs import go_program, node_package
+from tests.support import s3_server
 
 __all__ = ["BUCKET", "KEY", "REGION", "SECRET", "Azurite", "Moto", "S3Server", "VersityGateway"]
 
@@ -112,7 +113,8 @@ class Moto(S3Server):
     """moto: objects are in memory and end with the process. It looks at no signature, whatever the key."""
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        # Without the program's own folder in the path of imports: its json.py is not the library's.
+        return [sys.executable, "-P", s3_server.__file__, str(self.port)]
 
 
 class Azurite(StoreServer):

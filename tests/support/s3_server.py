@@ -1,6 +1,10 @@
-"""A server of S3's protocol in a thread of the test. It keeps objects in memory, and takes any secret."""
+"""A server of S3's protocol in a thread of the test. It keeps objects in memory, and takes any secret.
+
+As a program (``python -P s3_server.py PORT``) it runs until a signal ends it.
+"""
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -10,6 +14,7 @@ from urllib.request import Request, urlopen
 
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
+from moto.server import main as serve
 
 from fastwire_daemon.dataset.storage.bucket import Bucket, open_bucket
 
@@ -54,3 +59,13 @@ def new_bucket(settings: Settings, name: str) -> Bucket:
     with urlopen(Request(f"{settings['endpoint']}/{name}", method="PUT")) as answer:
         assert answer.status == 200
     return open_bucket(f"s3://{name}/orders", settings)
+
+
+if __name__ == "__main__":
+    with mock.patch.object(S3Response, "_key_response", _answered):
+        serve(["-H", "127.0.0.1", "-p", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    with mock.patch.object(S3Response, "_key_response", _answered):
+        serve(["-H", "127.0.0.1", "-p", *sys.argv[1:]])
