@@ -64,8 +64,3 @@ def new_bucket(settings: Settings, name: str) -> Bucket:
 if __name__ == "__main__":
     with mock.patch.object(S3Response, "_key_response", _answered):
         serve(["-H", "127.0.0.1", "-p", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    with mock.patch.object(S3Response, "_key_response", _answered):
-        serve(["-H", "127.0.0.1", "-p", *sys.argv[1:]])
