@@ -1,9 +1,10 @@
-"""The samples for brokers that people rent: each is a configuration without an error, with the login that it names."""
+"""The samples: those for brokers that people rent are configurations with the login they name; one has every key."""
 
 import re
 
 import pytest
 
+from docs.configuration import TABLES
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.secured import Secured
 from fastwire_daemon.systems.registry import system_named
@@ -34,3 +35,9 @@ def test_a_sample_is_a_sound_configuration(name: str) -> None:
 def test_every_sample_is_listed_on_a_page() -> None:
     page = (ROOT / "docs" / "brokers.md").read_text()
     assert [name for name in RENTED if f"(../conf/{name}.toml)" not in page] == []
+
+
+def test_the_complete_sample_has_every_key() -> None:
+    text = (ROOT / "conf" / "complete.toml").read_text()
+    keys = {field.alias or name for _, model in TABLES for name, field in model.model_fields.items()}
+    assert sorted(key for key in keys if not re.search(rf"\b{key}\b", text)) == []
