@@ -246,9 +246,9 @@ class Bucket:
 
     # --- leases
 
-    def hold(self, name: str) -> "Lease | None":
-        """Write a lock and renew it until :meth:`Lease.end`; return None if the object exists."""
-        return Lease(self, name, self._lease_s / 4) if self.create(name, b"") else None
+    def renew(self, name: str, owner: bytes) -> "Lease":
+        """Write the lock ``name``, whose content is ``owner``, again and again until :meth:`Lease.end`."""
+        return Lease(self, name, owner, self._lease_s / 4)
 
     def is_abandoned(self, name: str, own: str) -> bool:
         """Return True if the lock ``name`` is gone or old, compared with ``own`` by the store's clock."""
@@ -285,9 +285,10 @@ class Lease:
     A failure is ignored: the next renewal is near, and a lease that is lost costs its owner the open roll at most.
     """
 
-    def __init__(self, bucket: Bucket, name: str, every_s: float) -> None:
+    def __init__(self, bucket: Bucket, name: str, owner: bytes, every_s: float) -> None:
         self.name = name
         self._bucket = bucket
+        self._owner = owner
         self._every_s = every_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -296,7 +297,7 @@ class Lease:
     def _renew(self) -> None:
         while not self._ended.wait(self._every_s):
             try:
-                self._bucket.put(self.name, b"")
+                self._bucket.put(self.name, self._owner)
             except OSError:
                 continue
 

@@ -244,11 +244,14 @@ class ObjectStorage:
     # --- locks
 
     def hold(self, name: str) -> str | None:
-        """Write the lock ``name`` and renew it until :meth:`release`; None if it exists."""
-        lease = self._patience(lambda: self._bucket.hold(name), self.path(name))
-        if lease is None:
+        """Write the lock ``name`` and renew it until :meth:`release`; None if another owner's exists.
+
+        Its content names the owner: after an answer that was lost the own lock exists (R12).
+        """
+        owner = self._bucket.new_name().encode()
+        if not self._patience(lambda: self._create(name, owner), self.path(name)):
             return None
-        self._leases[name] = lease
+        self._leases[name] = self._bucket.renew(name, owner)
         return name
 
     def take_over(self, name: str) -> str | None:

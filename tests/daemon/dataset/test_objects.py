@@ -97,6 +97,18 @@ def test_a_commit_without_an_answer_is_sent_again_until_the_entry_is_there(tmp_p
     writer.close()
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_lock_without_an_answer_is_held_by_the_one_who_asked_for_it(tmp_path: Path, moment: str) -> None:
+    """A writer that took another name instead would not begin while the first answer for each name is lost."""
+    bucket = LocalBucket(tmp_path)
+    setattr(bucket, moment, fail_once("create", "lock"))
+    storage = storage_at("", bucket)
+    assert storage.hold("x/lock") == "x/lock"
+    assert storage.hold("x/lock") is None, "that of another owner, whose content is not its own"
+    storage.release("x/lock")
+    assert bucket.get("x/lock") is None
+
+
 def test_exists_is_believed_only_of_an_object_that_can_be_read(tmp_path: Path) -> None:
     """Amazon answers 409 to two requests that meet, and neither may have won."""
 
@@ -448,9 +460,9 @@ def test_a_lock_is_renewed_until_its_writer_ends(tmp_path: Path) -> None:
     renewed = threading.Event()
     bucket = LocalBucket(tmp_path, lease_s=0.04)
     bucket.after = lambda kind, name: renewed.set() if (kind, name) == ("put", "x/lock") else None
-    lease = bucket.hold("x/lock")
-    assert lease is not None and bucket.hold("x/lock") is None
-    assert renewed.wait(30)
+    bucket.create("x/lock", b"owner")
+    lease = bucket.renew("x/lock", b"owner")
+    assert renewed.wait(30) and bucket.get("x/lock") == b"owner"
     lease.end()
 
 
@@ -459,8 +471,8 @@ def test_a_failed_renewal_is_followed_by_the_next(tmp_path: Path) -> None:
     bucket = LocalBucket(tmp_path, lease_s=0.04)
     bucket.before = fail_once("put", "lock")
     bucket.after = lambda kind, name: renewed.set() if kind == "put" else None
-    lease = bucket.hold("x/lock")
-    assert lease is not None and renewed.wait(30)
+    lease = bucket.renew("x/lock", b"owner")
+    assert renewed.wait(30)
     lease.end()
 
 
