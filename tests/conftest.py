@@ -12,6 +12,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from fastwire_daemon.runtime import logs
+from tests.brokers.ports import free_ports
 from tests.support.abilities import marked, read, written
 from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
@@ -87,6 +88,12 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Loops:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByBroker:
     """Under -n: which worker gets which tests."""
     return ByBroker(config, log)
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """As pytest-asyncio's, but no other process is given the port before the test listens there."""
+    return free_ports(1)[0]
 
 
 @pytest.fixture(autouse=True)

@@ -7,18 +7,19 @@ while the caller waits, so that a test can ask a broker that runs in a thread fo
 import asyncio
 import functools
 import signal
+import socket
 import ssl
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from fastwire.address import format_host
 from fastwire.errors import ProtocolError, UnsupportedError
 
-__all__ = ["Connection", "Server", "on_loop", "running", "serve"]
+__all__ = ["Connection", "Server", "held", "on_loop", "running", "serve"]
 
 WRITE_HIGH_WATER = 4 << 20  # bytes waiting in a connection, above which nothing more is dispatched to it
 CALL_TIMEOUT_S = 30.0
@@ -36,6 +37,17 @@ def on_loop(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
         return self.call(lambda: method(self, *args, **kwargs))
 
     return call
+
+
+@contextmanager
+def held(host: str, ports: Sequence[int]) -> Iterator[None]:
+    """No other process is given the ports meanwhile, and connections to them are refused; a server may listen there."""
+    with ExitStack() as places:
+        for port in ports:
+            place = places.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind((host, port))
+        yield
 
 
 class Server:
@@ -158,8 +170,9 @@ class Server:
 
         async def restart() -> None:
             await self.stop()
-            await asyncio.sleep(down_s)
-            await self.start(self.host, self.port)
+            with held(self.host, self.ports):
+                await asyncio.sleep(down_s)
+                await self.start(self.host, self.port)
 
         asyncio.run_coroutine_threadsafe(restart(), self.loop).result(CALL_TIMEOUT_S + down_s)
 

@@ -20,6 +20,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.service.http import HttpServer
 from fastwire_daemon.service.service import run_service
+from tests.brokers.ports import free_ports
 from tests.crash.scene import Scene
 from tests.real.daemon import Daemon, ask, verify
 from tests.support.nursery import Nursery
@@ -356,7 +357,7 @@ def test_one_pipeline_that_fails_does_not_take_the_other_with_it(
 
 
 def test_http_tells_how_it_is(scene: Scene) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     job = {"daemon": {"http": f"127.0.0.1:{port}"}}
 
     def get(path: str) -> tuple[int, str]:
@@ -393,14 +394,6 @@ def test_http_tells_how_it_is(scene: Scene) -> None:
 def metric(text: str, name: str) -> float:
     line = next(line for line in text.splitlines() if line.startswith(name + "{"))
     return float(line.rpartition(" ")[2])
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_max_records_ends_behind_the_entry(scene: Scene) -> None:

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.server import held
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
@@ -24,3 +25,20 @@ async def test_who_is_accepted_while_the_broker_stops_is_let_go() -> None:
             pass
     gc.collect()  # a socket that was left open says so now
     assert broker.connections == set()
+
+
+async def test_nobody_else_gets_the_ports_of_a_broker_that_is_away() -> None:
+    broker = KafkaDevBroker()
+    await broker.start()
+    place = broker.host, broker.port
+    await broker.stop()
+    with held(broker.host, broker.ports):
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(place)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(place)
+        await broker.start()
+    assert (broker.host, broker.port) == place
+    with socket.create_connection(place):
+        pass
+    await broker.stop()
