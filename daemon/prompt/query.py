@@ -352,9 +352,11 @@ def copy(connection: "duckdb.DuckDBPyConnection", sql: str, options: str, target
 def _in_text(connection: "duckdb.DuckDBPyConnection", sql: str) -> str:
     """Return the query with bytes that are text as text; other bytes are escaped."""
     described = connection.execute(f"DESCRIBE {sql}").fetchall()
-    names = [quoted(name) for name, *_ in described]
+    # Several columns of a result may have one name, as in a join: inside they are told apart by their places.
+    places = [f"c{place}" for place, _ in enumerate(described)]
     cells = [
-        f"coalesce(try(decode({name})), CAST({name} AS VARCHAR)) AS {name}" if kind == "BLOB" else name
-        for name, (_, kind, *_) in zip(names, described, strict=True)
+        f"coalesce(try(decode({place})), CAST({place} AS VARCHAR))" if kind == "BLOB" else place
+        for place, (_, kind, *_) in zip(places, described, strict=True)
     ]
-    return f"SELECT {', '.join(cells)} FROM ({sql}) AS result({', '.join(names)})"
+    named = (f"{cell} AS {quoted(name)}" for cell, (name, *_) in zip(cells, described, strict=True))
+    return f"SELECT {', '.join(named)} FROM ({sql}) AS result({', '.join(places)})"

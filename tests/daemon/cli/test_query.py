@@ -154,6 +154,12 @@ def test_topics_are_joined_and_read_twice(run: Run, kafka: KafkaDevBroker) -> No
     assert rows(run, kafka.url, "customers", nested) == [{"n": 6}]
 
 
+def test_columns_of_one_name_keep_their_own_values(run: Run, kafka: KafkaDevBroker) -> None:
+    sql = 'SELECT o.value, c.value FROM orders o JOIN customers c USING ("offset") WHERE o.partition = 1 ORDER BY 2'
+    [first, *_] = rows(run, kafka.url, "orders,customers", sql)
+    assert first == {"value": '{"id": 0, "city": "Z\\u00fcrich", "amount": 0.0}', "value_1": "c0"}
+
+
 def test_forms(run: Run, kafka: KafkaDevBroker, tmp_path: Path) -> None:
     sql = "SELECT value, 1 AS one FROM customers ORDER BY value"
     assert run("query", kafka.url, "customers", sql)[1] == "value,one\nc0,1\nc1,1\nc2,1\n"
