@@ -109,7 +109,7 @@ class Cluster(DevBroker):
 
     @on_loop
     def terminate(self, name: str) -> None:
-        """Take no more entries; consumers are told when they have been sent all."""
+        """Take no more entries; consumers are told once all of them are acknowledged, as by a real broker."""
         for one in self._parts(_full(name)):
             self.topic(one).terminate()
 

@@ -316,7 +316,7 @@ class Subscription:
             consumer.connection.flush()
         if more:
             self.schedule()
-        elif self.log.terminated and self.dispatcher.at_end():
+        elif self.log.terminated and self.dispatcher.at_end() and not self.cursor.backlog():
             for consumer in self.consumers:
                 if consumer.ready and not consumer.told_end:
                     consumer.told_end = True

@@ -168,7 +168,7 @@ class StoredTopic:
             producer.connection.close_producer(producer, assigned_url)
 
     def terminate(self) -> None:
-        """Take no more entries; consumers are told when they have been sent all."""
+        """Take no more entries; consumers are told once all of them are acknowledged."""
         self.log.terminated = True
         for subscription in self.subscriptions.values():
             subscription.schedule()

@@ -9,8 +9,8 @@ from fastwire.position import Position
 from fastwire.pulsar.format.server_error import Remedy
 from fastwire.pulsar.names.topic import Topic
 from fastwire.pulsar.position import POSITIONS
-from fastwire.pulsar.protocol.consumer import Run
-from fastwire.pulsar.protocol.event import EntryRejected
+from fastwire.pulsar.protocol.consumer import Phase, Run
+from fastwire.pulsar.protocol.event import EntryRejected, Reply
 from fastwire.pulsar.protocol.message_id import MessageId
 from fastwire.pulsar.protocol.request import BrokerError, SubscribeRequest
 from fastwire.reason import Reason
@@ -111,6 +111,11 @@ class Member(Partition):
         while not await self._owner.subscribed(self):
             await self._withdraw()
             await self._subscribe()
+
+    def _subscribed(self, reply: Reply) -> None:
+        super()._subscribed(reply)
+        if self.consumer.phase is Phase.READY:
+            self.terminated = False  # the topic may be another one of its name; if not, the broker tells the end again
 
     def _offer(self) -> None:
         super()._offer()

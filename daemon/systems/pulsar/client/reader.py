@@ -124,7 +124,10 @@ class Reader(Intake[Member]):
         return chunk
 
     async def receive(self) -> Chunk | None:
-        """Return the next chunk, waiting for it; None if none can follow: closed, or every topic has ended."""
+        """Return the next chunk, waiting for it; None if none can follow: closed, or the broker has told every end.
+
+        It tells a reader, which acknowledges nothing, the end of a terminated topic only if reading began there.
+        """
         while (chunk := await self._next()) is not None:
             if chunk.rows or chunk.dead_letters:
                 return chunk
@@ -187,7 +190,7 @@ class Reader(Intake[Member]):
         return any(self._is_before(member, at) for member, at in last.items())
 
     async def _lasts(self) -> dict[Member, MessageId]:
-        live = [member for member in self.live if not member.terminated]
+        live = self.live
         found = await self.asking(together(member.last_id() for member in live))
         return {member: last for member, (last, _) in zip(live, found, strict=True)}
 

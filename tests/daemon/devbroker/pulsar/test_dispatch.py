@@ -490,6 +490,9 @@ def test_the_end_of_a_topic() -> None:
         assert peer.is_silent()  # not everything was sent
         peer.flow(1)
         peer.messages(1)
+        peer.ack((3, 0))
+        assert peer.is_silent()  # not everything was acknowledged
+        peer.ack((3, 1))
         assert peer.take(Command.REACHED_END_OF_TOPIC).reachedEndOfTopic.consumer_id == 1
         peer.ack((3, 0))
         assert peer.is_silent()  # it is said once

@@ -74,6 +74,27 @@ async def test_a_topic_that_is_deleted_is_not_waited_for() -> None:
                 assert len(await collect(ahead)) < 290
 
 
+@pytest.mark.parametrize("topics", [parse_pattern("t|other"), ["t", "other"]], ids=["pattern", "names"])
+async def test_a_topic_that_is_made_again_after_its_end_is_read(topics: Any) -> None:
+    async with playing() as (broker, client):
+        broker.create_topic("other")
+        broker.append("t", entries(0, 3))
+        broker.terminate("t")
+        async with client.read(topics, "latest") as reader:
+            (ended,) = [one for one in reader.members if one.topic.local == "t"]
+            await until(lambda: ended.terminated, "the end of the topic")
+            assert len(await reader.ends()) == 2
+            broker.delete_topic("t")
+            broker.create_topic("t")
+            broker.append("t", entries(3, 2))
+            await until(lambda: not ended.terminated, "the new topic")
+            assert await collect(reader.up_to_now()) == names(3, 4)
+            broker.terminate("other")
+            await until(lambda: all(one.terminated for one in reader.members if one is not ended), "the other's end")
+            broker.append("t", entries(5, 1))
+            assert await some(reader, 10) == names(5)
+
+
 async def test_a_first_host_that_accepts_and_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastwire.pulsar.protocol.connection.CONNECT_TIMEOUT_S", 0.3)
 

@@ -139,6 +139,7 @@ async def test_a_terminated_topic_is_read_to_its_end(caplog: pytest.LogCaptureFi
         async with serving() as broker:
             pipe = await flaky(broker)
             broker.terminate("t")
+            pipe.commit()
             await until(lambda: "topic was terminated" in caplog.text, "the end")
             await pipe.drained()
             await pipe.close()
