@@ -26,6 +26,7 @@ RETRY_S = 1.0
 SLOW_S = 5.0  # a Master forgets a client after 30 s, and frees what a killed one has had: a longer pause would miss it
 NOT_DEPLOYED_S = 5.0
 MOST_FAILURES = 5  # in a row, before the slow period
+LOGIN_MOST_S = 60.0  # between logins that are refused: accounts are locked for failures that repeat
 
 
 class State(Enum):
@@ -73,6 +74,7 @@ class MasterClient(ABC):
         self.state = State.UNREGISTERED
         self.token = VisitToken(sign=settings.broker_token)
         self._failures = 0
+        self._refusals = 0  # of the login, in a row
         self._accepted_before = False
         self._due = 0.0
         self._in_flight: Method | None = None
@@ -162,7 +164,7 @@ class MasterClient(ABC):
         """
         remedy = remedy_of(code)
         if remedy is Remedy.NONE:
-            self._failures = 0
+            self._failures = self._refusals = 0
             self._accepted_before = True
             return True
         if code == Code.TOPIC_NOT_DEPLOYED and self._accepted_before:
@@ -173,6 +175,10 @@ class MasterClient(ABC):
         if remedy is Remedy.REGISTER and self.state is State.REGISTERED:
             self.state = State.UNREGISTERED
             self._due = now
+        elif remedy is Remedy.CREDENTIALS and self.state is State.UNREGISTERED:
+            # A registered client keeps its period: the Master would forget it.
+            self._back_off(now, min(wait_s * 2**self._refusals, LOGIN_MOST_S))
+            self._refusals += 1
         else:
             self._back_off(now, wait_s)
         return False

@@ -74,6 +74,26 @@ def test_the_real_conversation_byte_for_byte() -> None:
     assert member.next_at() is None
 
 
+def test_a_login_that_is_refused_is_repeated_ever_later() -> None:
+    member, now = Membership(SETTINGS), 0.0
+    member.logs_in_again = True
+    waits = []
+    for _ in range(8):
+        request(member, now)
+        member.answered(pb.RegisterResponseM2C(success=False, errCode=415, errMsg="said"), now)
+        at = member.next_at()
+        assert at is not None
+        waits.append(at - now)
+        now = at
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    request(member, now)
+    member.answered(GOLDEN["e01_response"].body, now)
+    for _ in range(3):
+        heartbeat(member, now, beat(code=415))
+        assert member.next_at() == now + SETTINGS.heartbeat_s, "the Master would forget it"
+        now += SETTINGS.heartbeat_s
+
+
 def test_each_result_is_sent_once() -> None:
     member = registered()
     _, assignment = heartbeat(member, 0.0, beat((7, EventType.CONNECT, (ZERO,))))
