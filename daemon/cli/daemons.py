@@ -1,13 +1,13 @@
 """The daemons that a command looks at: their addresses, their health, and their status in lines for people."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config import ConfigError, HttpAddress, Problem, load_config
 from ..config.address import parse_http_address
-from ..runtime.health import Health
+from ..runtime.health import MOST_SHOWN, Health
 from ..service.client import NoDaemonError, local_address, read_status
 from ..service.progress import format_bytes
 
@@ -21,6 +21,7 @@ __all__ = [
     "look_at",
     "number_of",
     "pipeline_facts",
+    "summed",
     "table_of",
     "texts_of",
 ]
@@ -56,6 +57,7 @@ UNSOUND = ("stopped", "failed", "slow", "degraded")
 """The states of datasets that do not land all of their records, the worst first."""
 
 MOST_DATASETS = 20  # lines about datasets of one pipeline
+MOST_NAMED = 3  # partitions with one reason
 
 
 class Fact(NamedTuple):
@@ -123,9 +125,11 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact(str(health), why, "bad")
     if pipeline.get("error"):
         yield Fact("error", str(pipeline["error"]), "bad")
+    told = set()
     for label, name in PLACES.items():
-        for partition, why in table_of(pipeline, name).items():
-            yield Fact(label, f"{partition}: {why}", "" if label == "recreated" else "bad")
+        for partitions, why in summed(table_of(pipeline, name)):
+            told.add(why)
+            yield Fact(label, f"{partitions}: {why}", "" if label == "recreated" else "bad")
     yield from dataset_facts(pipeline)
     yield Fact(
         "rate",
@@ -148,7 +152,7 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact(
             "lag in time", f"{number_of(pipeline, 'lag_s'):,.0f} s: the age of the newest record that has landed"
         )
-    yield from _source_facts(table_of(pipeline, "source"))
+    yield from _source_facts(table_of(pipeline, "source"), told)
     stages = table_of(pipeline, "stages")
     if limit := stages.get("limit"):
         helps = f"; what helps: {stages['setting']}" if stages.get("setting") else ""
@@ -181,13 +185,30 @@ def dataset_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("", f"and {len(worst) - MOST_DATASETS:,} more datasets: status --json has all of them", "bad")
 
 
-def _source_facts(source: Mapping[str, Any]) -> Iterator[Fact]:
+def summed(whys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each reason of ``whys``, which has one for each partition, behind the partitions that have it.
+
+    In an outage hundreds of partitions have the same one.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for partition, why in whys.items():
+        by_reason.setdefault(str(why), []).append(partition)
+    for why, partitions in by_reason.items():
+        named, count = ", ".join(partitions[:MOST_NAMED]), len(partitions)
+        if count > MOST_NAMED:
+            named += f", … ({count:,}{' or more' if len(whys) == MOST_SHOWN else ''} partitions)"
+        yield named, why
+
+
+def _source_facts(source: Mapping[str, Any], told: Collection[str]) -> Iterator[Fact]:
+    """``told`` are reasons that have a line already."""
     if source.get("url"):
         yield Fact("source", str(source["url"]))
     if partitions := table_of(source, "partitions"):
         yield Fact("partitions", ", ".join(f"{count} {stage}" for stage, count in partitions.items()))
-    for log, why in table_of(source, "errors").items():
-        yield Fact("trouble", f"{log}: {why}", "bad")
+    for logs, why in summed(table_of(source, "errors")):
+        if why not in told:
+            yield Fact("trouble", f"{logs}: {why}", "bad")
     links = source.get("connections")
     if isinstance(links, list) and links:
         ready = sum(isinstance(link, dict) and bool(link.get("ready")) for link in links)

@@ -7,6 +7,7 @@ from fastwire.position import Log
 
 from ..runtime.budget import Budget
 from ..runtime.errors import LogRefusedError
+from ..runtime.health import MOST_SHOWN
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 from ..systems.source import LogStopped, Source
@@ -16,7 +17,6 @@ __all__ = ["Impairments", "starved", "unreachable"]
 TELL_AGAIN_S = 600.0
 UNREADABLE_S = 30.0  # leaders move often: a partition that cannot be read for a shorter time is no impairment
 MOST_NAMED = 5  # partitions in a log line
-MOST_SHOWN = 100  # partitions in the status
 
 log = get_logger("pipeline")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
-__all__ = ["EXIT_DEGRADED", "HUNG_AFTER_S", "READY", "Health", "StopReason", "health_of", "worst"]
+__all__ = ["EXIT_DEGRADED", "HUNG_AFTER_S", "MOST_SHOWN", "READY", "Health", "StopReason", "health_of", "worst"]
 
 StopReason = Literal[
     "undecodable",
@@ -45,6 +45,8 @@ READY = frozenset({Health.HEALTHY, Health.DEGRADED})
 """Where records land."""
 EXIT_DEGRADED = 5
 """Exit code of a daemon that has drained while partitions were stopped, and of ``status`` for one that is degraded."""
+MOST_SHOWN = 100
+"""Partitions of one kind in the status of a pipeline."""
 _ORDER = tuple(Health)
 
 

@@ -14,7 +14,7 @@ from ...config import HttpAddress
 from ...runtime.health import Health
 from ...runtime.terminal import printable
 from ...service.progress import format_bytes
-from ..daemons import PLACES, Daemon, dataset_facts, look_at, number_of, table_of, texts_of
+from ..daemons import PLACES, Daemon, dataset_facts, look_at, number_of, summed, table_of, texts_of
 
 __all__ = ["screen", "watch"]
 
@@ -130,8 +130,8 @@ def _troubles(pipeline: Mapping[str, Any]) -> Iterator[str]:
         if fact.style:
             yield f"{fact.label} {fact.text}".strip()
     for word, name in PLACES.items():
-        for log, why in table_of(pipeline, name).items():
-            yield f"{log} {word}: {why}"
+        for partitions, why in summed(table_of(pipeline, name)):
+            yield f"{partitions} {word}: {why}"
 
 
 def _warning(line: object) -> str:

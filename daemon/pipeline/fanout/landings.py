@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from ...runtime.health import StopReason
+from ...runtime.health import MOST_SHOWN, StopReason
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics
 from ..failure import PipelineFailed
-from ..impairments import MOST_SHOWN
 from .landing import Landing, LandingPipeline
 
 __all__ = ["Landings", "Running"]

@@ -129,6 +129,20 @@ def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     assert run("status", told.address, "--quiet") == (4, "", "")
 
 
+def test_a_reason_that_many_partitions_have_is_told_once(run: Run, told: ServedDaemon) -> None:
+    down = "cannot connect to a:9092: Connection refused"
+    told.said["pipelines"]["orders"] |= {
+        "unreadable_partitions": {f"orders {number}": down for number in range(99)} | {"orders 99": "no leader"},
+        "source": {"errors": {f"orders partition {number}": down for number in range(200)} | {"refunds 0": "closed"}},
+    }
+    lines = [" ".join(line.split()) for line in run("status", told.address)[1].splitlines()]
+    assert [line for line in lines if line.startswith(("unreadable", "trouble"))] == [
+        f"unreadable orders 0, orders 1, orders 2, … (99 or more partitions): {down}",
+        "unreadable orders 99: no leader",
+        "trouble refunds 0: closed",
+    ]
+
+
 def test_of_a_thousand_datasets_those_that_do_not_land_are_told(run: Run, told: ServedDaemon) -> None:
     datasets: dict[str, Any] = {f"t{number}": {"state": "resting"} for number in range(1000)}
     for number in range(30):

@@ -55,9 +55,10 @@ def test_the_screen() -> None:
 
 def test_troubles_have_lines() -> None:
     wrong = ["the sink waits: disk full"]
-    text = lines(told(state="failed", error="gone", degraded=wrong, stopped_partitions={"orders 0": "refused"}))
+    refused = {f"orders {number}": "refused" for number in range(4)}
+    text = lines(told(state="failed", error="gone", degraded=wrong, stopped_partitions=refused))
     assert "  orders: gone" in text and "  orders: the sink waits: disk full" in text
-    assert "  orders: orders 0 stopped: refused" in text
+    assert "  orders: orders 0, orders 1, orders 2, … (4 partitions) stopped: refused" in text
 
 
 def test_datasets_that_do_not_land_have_lines() -> None:

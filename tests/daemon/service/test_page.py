@@ -104,7 +104,7 @@ PIPELINES: dict[str, Any] = {
         "dead_letter_reasons": {"Truncated": 3},
         "recreated_partitions": {"refunds 2": "another log"},
         "stopped_partitions": {"refunds 0": "refused"},
-        "source": {"errors": {"refunds 1": "no leader"}, "connections": [{"ready": False}]},
+        "source": {"errors": {f"refunds {n}": "no leader" for n in range(4)}, "connections": [{"ready": False}]},
     },
 }
 
@@ -167,7 +167,7 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
         "Degraded: the sink waits: disk full",
         "Made again: refunds 2: another log",
         "Stopped: refunds 0: refused",
-        "Trouble: refunds 1: no leader",
+        "Trouble: refunds 0, refunds 1, refunds 2, … (4 partitions): no leader",
         f"warning 2026-01-02T03:04:05.678Z {HOSTILE} retry_s=2.5",
     ):
         assert part in text, f"{part!r} is not in {text!r}"
