@@ -125,10 +125,10 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact(str(health), why, "bad")
     if pipeline.get("error"):
         yield Fact("error", str(pipeline["error"]), "bad")
-    told = set()
+    given = set[str]()
     for label, name in PLACES.items():
         for partitions, why in summed(table_of(pipeline, name)):
-            told.add(why)
+            given.add(why)
             yield Fact(label, f"{partitions}: {why}", "" if label == "recreated" else "bad")
     yield from dataset_facts(pipeline)
     yield Fact(
@@ -152,7 +152,7 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact(
             "lag in time", f"{number_of(pipeline, 'lag_s'):,.0f} s: the age of the newest record that has landed"
         )
-    yield from _source_facts(table_of(pipeline, "source"), told)
+    yield from _source_facts(table_of(pipeline, "source"), given)
     stages = table_of(pipeline, "stages")
     if limit := stages.get("limit"):
         helps = f"; what helps: {stages['setting']}" if stages.get("setting") else ""
@@ -200,14 +200,14 @@ def summed(whys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield named, why
 
 
-def _source_facts(source: Mapping[str, Any], told: Collection[str]) -> Iterator[Fact]:
-    """``told`` are reasons that have a line already."""
+def _source_facts(source: Mapping[str, Any], given: Collection[str]) -> Iterator[Fact]:
+    """``given`` are reasons that have a line already."""
     if source.get("url"):
         yield Fact("source", str(source["url"]))
     if partitions := table_of(source, "partitions"):
         yield Fact("partitions", ", ".join(f"{count} {stage}" for stage, count in partitions.items()))
     for logs, why in summed(table_of(source, "errors")):
-        if why not in told:
+        if why not in given:
             yield Fact("trouble", f"{logs}: {why}", "bad")
     links = source.get("connections")
     if isinstance(links, list) and links:
