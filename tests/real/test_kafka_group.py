@@ -121,7 +121,7 @@ def test_handed_over_in_order(
         first = stack.enter_context(member(task, tmp_path, "first"))
         first.wait_for("partitions assigned")
         second = stack.enter_context(member(task, tmp_path, "second"))
-        first.wait_for("revoked: given to another member of the group")
+        first.wait_for("revoked: no longer assigned to this member of the group")
         third = stack.enter_context(member(task, tmp_path, "third"))
         third.wait_for("partitions assigned")
         third.end()

@@ -196,7 +196,9 @@ class GroupMember(Group):
                 log.info("partitions assigned", partitions=len(places), generation=member.generation)
                 self._reader.assign(self._known(member, places))
             case Revoke(places):
-                self._give_up(self._known(member, places), "given to another member of the group", patient=True)
+                self._give_up(
+                    self._known(member, places), "no longer assigned to this member of the group", patient=True
+                )
             case Lost(places):
                 log.warning(
                     "this member was removed from the group: it missed its heartbeats; it joins again",

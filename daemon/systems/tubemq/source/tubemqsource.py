@@ -331,7 +331,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             try:
                 await self._settle(partition)
                 received = self.position(partition.index) if partition.granted else None
-                self._revoke(partition, "given to another member of the group")
+                self._revoke(partition, "no longer assigned to this member of the group")
                 await self._until_landed(partition, received)
                 async with partition.lock:
                     await self._release(partition, received)
