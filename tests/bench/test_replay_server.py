@@ -28,7 +28,7 @@ def replaying(*arguments: str) -> Iterator[dict[str, Any]]:
         finally:
             process.send_signal(signal.SIGTERM)
             last = json.loads(process.stdout.read())
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
             assert last["cpu_s"] > 0
 
 

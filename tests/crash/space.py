@@ -30,7 +30,7 @@ class SmallDisk:
         )  # fmt: skip
         assert self._holder.stdout is not None and self._holder.stderr is not None
         if self._holder.stdout.readline() != "mounted\n":
-            self._holder.wait(10)
+            self._holder.wait(60)
             reason = self._holder.stderr.read().strip()
             self._close()
             pytest.skip(f"the kernel gives no small disk of its own (a tmpfs in a mount namespace): {reason}")

@@ -35,4 +35,4 @@ def answering(answer: bytes | None) -> Iterator[int]:
         thread.start()
         yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+    thread.join(60)

@@ -126,7 +126,7 @@ class FanOutScene:
                 await task
         finally:
             fanout.drain("end of the test")
-            done, _ = await asyncio.wait([task], timeout=20)
+            done, _ = await asyncio.wait([task], timeout=60)
             assert done, fanout.status()
             budget.stop()
         gc.collect()

@@ -250,7 +250,7 @@ class Bed:
         return self.task is not None and self.task.done()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not true():
                 await asyncio.sleep(0.001)
 

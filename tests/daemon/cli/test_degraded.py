@@ -35,7 +35,7 @@ SERIES = 'fastwire_source_stopped_partitions{pipeline="pay",reason="undecodable"
 
 def answer(url: str) -> tuple[int, str]:
     try:
-        with urlopen(url, timeout=10) as response:
+        with urlopen(url, timeout=60) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()

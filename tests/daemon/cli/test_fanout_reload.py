@@ -67,7 +67,7 @@ def test_a_reload_adds_topics_and_names(tmp_path: Path) -> None:
             trail = scene.produced["audit"]
             eventually(lambda: scene.landed("audit", "trail") == trail, "the new topic", log.read_text)
             daemon.send_signal(signal.SIGTERM)
-            assert daemon.wait(30) == 0, log.read_text()
+            assert daemon.wait(60) == 0, log.read_text()
         finally:
             daemon.kill()
             daemon.wait()

@@ -164,7 +164,7 @@ def test_a_terminal_is_left_behind(broker: PulsarDevBroker) -> None:
         while not broker.call(lambda: "persistent://public/default/t" in broker.topics) or broker.messages("t") < 2:
             assert program.poll() is None
         program.send_signal(signal.SIGINT)
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0
         assert program.stderr.read().startswith(b"2 records confirmed")
 
 
@@ -180,7 +180,7 @@ def test_a_second_signal_aborts() -> None:
             with pytest.raises(subprocess.TimeoutExpired):
                 program.wait(0.5)  # it waits for the receipt
             program.send_signal(signal.SIGTERM)
-            assert program.wait(30) == 1
+            assert program.wait(60) == 1
             said = program.stderr.read().decode().splitlines()
         assert said[0].startswith("0 records confirmed")
         assert said[1] == "aborted: unconfirmed records may be stored or not"

@@ -65,7 +65,7 @@ def told(tmp_path: Path) -> Iterator[ServedDaemon]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield provider
     loop.call_soon_threadsafe(end.set)
     thread.join()

@@ -88,7 +88,7 @@ class GatedSink(NotingSink):
     def write(self, chunk: Chunk) -> None:
         if chunk.rows:
             self.inside.set()
-            assert self.gate.wait(10)
+            assert self.gate.wait(60)
         super().write(chunk)
 
 

@@ -44,7 +44,7 @@ async def test_does_not_wait_for_a_log_that_the_sink_refuses() -> None:
     bed.source.received = Position(1, 0)
     assert bed.task is not None
     with pytest.raises(PipelineFailed, match="cannot be written: no such folder"):
-        await asyncio.wait_for(bed.task, 20)
+        await asyncio.wait_for(bed.task, 60)
     assert bed.pipeline.figures.rows_committed == 10
 
 
@@ -93,7 +93,7 @@ async def test_commits_the_first_position_of_an_empty_log(monkeypatch: pytest.Mo
     await bed.until(lambda: len(looks) > 2)
     bed.source.events.on_assigned([bed.source.assignment()])
     bed.source.offering = False
-    await asyncio.wait_for(asked.wait(), 20)
+    await asyncio.wait_for(asked.wait(), 60)
     await bed.until(lambda: len(looks) > 2)
     assert not bed.done
     found.set()
@@ -144,7 +144,7 @@ async def test_sees_what_another_instance_lands() -> None:
     await bed.until(lambda: "refresh" in bed.notes)
     assert not bed.done
     bed.sink.coverage.add(Span(LOG, PULSAR_EARLIEST, Position(1, 1), 20))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await bed.task
 
 
@@ -182,7 +182,7 @@ async def test_records_that_the_broker_holds_back_end_the_run_after_a_while(
         bed.source.received = Position(1, 5)
         assert bed.task is not None
         with pytest.raises(PipelineFailed, match=r"no progress for \d+ s: .* or their delivery is delayed"):
-            await asyncio.wait_for(bed.task, 20)
+            await asyncio.wait_for(bed.task, 60)
     assert bed.sink.rows == 20  # what came has landed
     (told,) = [one for one in caplog.records if one.getMessage() == "the end waits for records"]
     fields = told.__dict__["fields"]
@@ -201,7 +201,7 @@ async def ended(bed: Bed, prepare: Callable[[NotingSink], None]) -> None:
     await bed.give()
     bed.source.received = Position(1, 0)
     assert bed.task is not None
-    await asyncio.wait_for(bed.task, 20)
+    await asyncio.wait_for(bed.task, 60)
 
 
 async def test_files_that_are_not_published_at_the_end_are_an_error() -> None:

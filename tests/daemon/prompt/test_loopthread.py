@@ -56,7 +56,7 @@ def test_work_that_cannot_begin_ends_its_call() -> None:
 
     calling = threading.Thread(target=call, daemon=True)
     calling.start()
-    calling.join(5)
+    calling.join(60)
     made.close()
     assert len(raised) == 1
 

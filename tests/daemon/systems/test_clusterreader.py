@@ -36,5 +36,5 @@ async def test_a_failure_before_the_first_record_ends_the_iteration(error: Excep
     reader = ClusterReader(lambda events, moved: Unresolved(events, error))  # type: ignore[arg-type,return-value]
     await reader.open()
     with pytest.raises(FastwireError, match=r"the broker refuses|a bug"):
-        await asyncio.wait_for(anext(aiter(reader)), 10)
+        await asyncio.wait_for(anext(aiter(reader)), 60)
     await reader.close()

@@ -9,7 +9,7 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 
 __all__ = ["Peer"]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Peer:

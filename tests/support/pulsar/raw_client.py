@@ -22,7 +22,7 @@ class Peer:
 
     def __init__(self, url: str, *, connect: bool = True, **parts: Any) -> None:
         address = urlsplit(url)
-        self._socket = socket.create_connection((address.hostname, address.port), timeout=10)
+        self._socket = socket.create_connection((address.hostname, address.port), timeout=60)
         self._ids = itertools.count(1)
         self.connected: pb.CommandConnected | None = None
         if connect:

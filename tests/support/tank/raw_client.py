@@ -14,7 +14,7 @@ from tests.support.tank.golden import Reading
 
 __all__ = ["Peer", "read_frame"]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def read_frame(stream: BinaryIO) -> bytes:

@@ -240,7 +240,7 @@ def test_a_server_that_hangs_holds_nobody(own: Postgres, tmp_path: Path, monkeyp
         thread.start()
         eventually(lambda: (waiting([thread.ident]) or "").startswith("waits for PostgreSQL at"), "it says so")
         sink.interrupt()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
         assert "was stopped while it waited" in str(failed.pop())
     assert len(sink.open()) == 0

@@ -22,7 +22,7 @@ from fastwire_daemon.net.endpoint import LinkLost
 from fastwire_daemon.systems.tank.link import Link
 from fastwire_daemon.systems.tank.settings import ClientSettings
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 class Owner:

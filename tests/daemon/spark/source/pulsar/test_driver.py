@@ -77,7 +77,7 @@ def test_a_broker_that_restarts_is_waited_for() -> None:
     thread = threading.Thread(target=lambda: found.append(asked.heads([T])))
     thread.start()
     with running(broker):
-        thread.join(20)
+        thread.join(60)
         assert found == [{T: at(broker, 2)}]
         one.__exit__(None, None, None)
 

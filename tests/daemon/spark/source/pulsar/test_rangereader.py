@@ -85,7 +85,7 @@ def test_a_broker_that_restarts() -> None:
     thread = threading.Thread(target=lambda: found.extend(numbers(read(one, part(end)))))
     thread.start()
     with running(broker):
-        thread.join(20)
+        thread.join(60)
         assert found == list(range(10))
         one.close()
 

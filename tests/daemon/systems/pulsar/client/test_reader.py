@@ -227,7 +227,7 @@ async def test_closed_at_each_turn_of_its_opening(kind: str, waits: str) -> None
                 await asyncio.sleep(0)
             opened = bool(one.members) and all(member.informed.done() for member in one.members)
             await client.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 (ended,) = await asyncio.gather(waiting, return_exceptions=True)
             if waits == "receive":
                 assert ended is None, turns

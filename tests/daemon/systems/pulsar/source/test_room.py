@@ -110,7 +110,7 @@ async def test_answers_are_read_while_the_pipeline_waits_for_them() -> None:
             await until(lambda: pipe.source.status()["connections"][0]["paused"] == ["QUEUE"], "a full pipeline")
             broker.append("u", entries(500, 500))
             # As if nothing was known of t: where it begins takes a seek, whose answer comes behind the records.
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 (first,) = await pipe.source.resolve(pipe.assigned[2:], Coverage())
             assert first.span.start == Position(*broker.positions("t")[-1][:2])
             assert pipe.source.status()["connections"][0]["paused"] == ["QUEUE"]
