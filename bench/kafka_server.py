@@ -22,6 +22,7 @@ from fastwire_daemon.devbroker.kafka.requests import Request
 
 from .message import Messages
 from .replay_arguments import replay_arguments
+from .replay_server import send_unpaced
 
 TOPIC = "replay"
 VARIETY = 64
@@ -146,6 +147,8 @@ def list_offsets(connection: KafkaConnection, request: Request) -> Body:
 async def serve(broker: Replay, partitions: int) -> None:
     """Until the process is ended."""
     await broker.start()
+    for listener in broker.listening:
+        send_unpaced(listener)
     told = {
         "url": broker.url,
         "port": broker.port,

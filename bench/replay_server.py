@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
@@ -298,12 +299,23 @@ class Connection:
         self.send(Command.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
 
 
+def send_unpaced(listener: int) -> None:
+    """Let the connections of a listener send by CUBIC, the default of Linux, as far as the machine has it.
+
+    BBR, the default of some machines, paces by timers. What they send counts as CPU of the process that they interrupt,
+    which is mostly the one that is measured, and after each pause of a reader it takes a while to be fast again.
+    """
+    with socket.socket(fileno=os.dup(listener)) as sock, suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+
+
 class Server:
     """All connections, one thread."""
 
     def __init__(self, plan: Plan, host: str, port: int) -> None:
         self.plan = plan
         self.listener = socket.create_server((host, port))
+        send_unpaced(self.listener.fileno())
         self.url = f"pulsar://{host}:{self.listener.getsockname()[1]}"
         self.sent = 0
         self._frames: dict[tuple[int, int], Frames] = {}

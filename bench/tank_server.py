@@ -22,6 +22,7 @@ from fastwire_daemon.devbroker.tank.connection import TankConnection
 
 from .message import Messages
 from .replay_arguments import replay_arguments
+from .replay_server import send_unpaced
 
 TOPIC = "replay"
 VARIETY = 64
@@ -99,6 +100,8 @@ def ranges(connection: TankConnection, payload: bytes) -> None:
 async def serve(broker: Replay, partitions: int) -> None:
     """Serve until the process is ended."""
     await broker.start()
+    for listener in broker.listening:
+        send_unpaced(listener)
     told = {
         "url": broker.url,
         "port": broker.port,

@@ -31,6 +31,7 @@ from fastwire_daemon.devbroker.tubemq.topics import Batch, Store, Topic
 
 from .message import Messages
 from .replay_arguments import replay_arguments
+from .replay_server import send_unpaced
 from .tubemq_batch import ENTRY, response
 
 TOPIC = "replay"
@@ -125,6 +126,8 @@ class ReplayConnection(TubeMQConnection):
 async def serve(broker: Replay) -> None:
     """Serve until the process is ended."""
     await broker.start()
+    for listener in broker.listening:
+        send_unpaced(listener)
     told = {
         "url": broker.url,
         "port": broker.port,

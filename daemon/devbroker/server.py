@@ -90,6 +90,11 @@ class Server:
             raise RuntimeError("the broker is not running")
         return self._loop
 
+    @property
+    def listening(self) -> list[int]:
+        """The descriptors of the sockets of all listeners."""
+        return [socket.fileno() for server in self._servers for socket in server.sockets]
+
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one. After a stop the same ports and everything stored are there again.
 
