@@ -131,6 +131,8 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
             given.add(why)
             yield Fact(label, f"{partitions}: {why}", "" if label == "recreated" else "bad")
     yield from dataset_facts(pipeline)
+    if pipeline.get("awaits"):
+        yield Fact("waits", str(pipeline["awaits"]))
     yield Fact(
         "rate",
         f"{number_of(pipeline, 'rows_per_s'):,.0f} rows/s, {format_bytes(int(number_of(pipeline, 'bytes_per_s')))}/s",

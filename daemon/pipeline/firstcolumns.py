@@ -15,8 +15,8 @@ from fastwire.position import Log
 
 from ..config import PipelineConfig, Start
 from ..net.schemaregistry import RegistryAwayError, UnknownSchemaError
-from ..runtime.errors import LogRefusedError, SinkFailedError
-from ..runtime.logs import get_logger
+from ..runtime.errors import LogRefusedError, NoRecordYet, SinkFailedError
+from ..runtime.logs import get_logger, on_errand
 from ..sinks.base import FirstColumns
 from ..sinks.recordrows import Runs
 from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES, ValueDecoder
@@ -43,6 +43,8 @@ class _FirstRecords:
         self._source = config.source
         self.topics = ", ".join(self._source.topics) or str(self._source.topics_pattern)
         """The topics as text."""
+        self.some = False
+        """True if there was a record at the last reading."""
 
     def read(self, start: Start, stop: threading.Event, enough: Callable[[Chunk], bool]) -> None:
         """Give the records from ``start`` on that there are now to ``enough``, until it returns True.
@@ -52,6 +54,7 @@ class _FirstRecords:
         asyncio.run(self._until(stop, self._read(start, enough)))
 
     async def _until(self, stop: threading.Event, reading: Coroutine[Any, Any, None]) -> None:
+        on_errand.set(True)
         task = asyncio.ensure_future(reading)
         while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
             if stop.is_set():
@@ -61,15 +64,15 @@ class _FirstRecords:
         task.result()
 
     async def _read(self, start: Start, enough: Callable[[Chunk], bool]) -> None:
-        some = False
+        self.some = False
         try:
             async with asyncio.timeout(LIMIT_S), reading(self._source, self._source.chosen, start) as reader:
                 async for chunk in reader.up_to_now():
-                    some = some or bool(chunk.rows)
+                    self.some = self.some or bool(chunk.rows or chunk.dead_letters)
                     if enough(chunk):
                         break
         except TimeoutError:
-            if not some:
+            if not self.some:
                 raise SinkFailedError(f"the brokers have given no first record within {LIMIT_S:.0f} s") from None
         except SinkFailedError:
             raise
@@ -95,12 +98,14 @@ class _Found(ABC):
         if decoder.types:
             self._columns = decoder.types
         elif self._source.start.kind != "latest" or not own:
-            raise SinkFailedError(why)
+            if self._records.some:
+                raise SinkFailedError(why)
+            raise NoRecordYet(f"there is no record in {self._records.topics} yet: the dataset begins with the first")
         # Else a wait would end with a record that is before the first position; the first roll has columns.
 
     @abstractmethod
     def _begin(self, decoder: ValueDecoder, stop: threading.Event) -> str:
-        """Give ``decoder`` columns. Return why there are none yet, or ""."""
+        """Give ``decoder`` columns, after a look at the first records if need be. Return why there are none, or ""."""
 
 
 class InferredColumns(_Found):
@@ -121,9 +126,9 @@ class InferredColumns(_Found):
                 return ""
         found = f"none of {len(values)} records of {self._records.topics} is an object of JSON with a value"
         if not values:
-            found = f"{self._records.topics} has no records"
+            found = f"no record of {self._records.topics} has a value"
         why = f"; {refused[0]}" if refused else ""
-        return f"no columns can be inferred yet: {found}{why}. The dataset begins with the first one"
+        return f"no columns can be inferred yet: {found}{why}. The dataset begins with the first that has one"
 
     def _starts(self) -> Sequence[Start]:
         """Return where to look for records: at the start of the pipeline, and before it."""

@@ -14,7 +14,7 @@ from fastwire.coverage import Coverage
 from fastwire.position import Position
 
 from ..runtime.budget import Budget
-from ..runtime.errors import Diverged, LogRefusedError, SinkDoneError, SinkFailedError, Superseded
+from ..runtime.errors import Diverged, LogRefusedError, NoRecordYet, SinkDoneError, SinkFailedError, Superseded
 from ..runtime.health import HUNG_AFTER_S, Health, health_of
 from ..runtime.logs import get_logger, of_pipeline
 from ..runtime.metrics import PipelineMetrics, PipelineState
@@ -29,7 +29,7 @@ from .figures import PipelineFigures
 from .firstposition import refuse_lost_dataset, tell_first_positions
 from .impairments import Impairments, starved
 from .roll import Roll, RollPolicy
-from .sinkfailures import SinkFailures
+from .sinkfailures import EMPTY_LOOK_S, SinkFailures
 from .stages import stage_figures
 from .until_end import unpublished, watch_bounds, watch_end
 
@@ -110,6 +110,7 @@ class Pipeline:
             lambda: self._draining or self._failure is not None,
             self._clock,
             SINK_LIMIT_S if until_end else None,
+            None if until_end or bounded else EMPTY_LOOK_S,
         )
         self._stages: dict[str, Any] | None = None  # the last ones
 
@@ -187,7 +188,7 @@ class Pipeline:
         """True while the broker is connected, and logs are granted or this instance stands by for another one."""
         source = self._made_source
         if source is None or source.unreachable_since is not None:
-            return False
+            return source is None and bool(self.awaits)
         return self.state == "running" or (self.state == "starting" and source.standing_by)
 
     @property
@@ -199,6 +200,11 @@ class Pipeline:
     def waits_for(self) -> str | None:
         """As ``waiting``, and also what a call of the sink has taken long for."""
         return self._sink_failures.waiting or self._sink.waits_for
+
+    @property
+    def awaits(self) -> str:
+        """A sentence while the topics have no record that a new dataset could begin with, else ""."""
+        return self._sink_failures.awaits
 
     def hung_s(self, now: float) -> float:
         """See ``SinkThread.hung_s``; ``now`` is the event loop's time."""
@@ -245,6 +251,7 @@ class Pipeline:
             "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},
             "queued_chunks": len(self._chunks),
             "waiting": self.waits_for,
+            "awaits": self.awaits or None,
             "unpublished": self._sink.unpublished,
             "stages": self.stages(),
             **self.parts.status(),
@@ -257,7 +264,9 @@ class Pipeline:
         if self._has_own_source:
             of_pipeline.set(self.name)
         try:
-            await self._open()
+            if not await self._open():
+                self._state("ended")
+                return
             self._made_source = self._make_source(self, self._cluster)
             if getattr(self._sink.sink, "follows_group", False):
                 cast(LimitedSource, self._made_source).follows_group = True
@@ -467,15 +476,14 @@ class Pipeline:
 
     # --- opening, starting over, ending
 
-    async def _open(self) -> None:
-        """Open the sink, with retries for errors that may pass."""
-        while True:
-            try:
-                return await self._open_once()
-            except (SinkFailedError, Superseded, OSError) as exc:
-                if self._draining or self._sink_failures.ends(exc):
-                    raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
-                await self._sink_failures.wait(self._sink_failures.unopened(exc), exc)
+    async def _open(self) -> bool:
+        """Open the sink; return False if the pipeline ends before there is a record for a new dataset."""
+        return await self._sink_failures.opened(self._open_once, self._nothing_yet)
+
+    def _nothing_yet(self, why: NoRecordYet) -> None:
+        if not self.awaits:
+            self._say("nothing to land yet", pipeline=self.name, why=str(why))
+            self._state("running")
 
     async def _open_once(self) -> None:
         self.coverage = await self._sink.open()
@@ -523,7 +531,9 @@ class Pipeline:
             await self._sink_failures.wait(delay, exc)
         if self._draining:
             return
-        await self._open()
+        if not await self._open():
+            self.drain("the topics are empty")
+            return
         self._source.landed(self.coverage)
         self._source.resume()
 

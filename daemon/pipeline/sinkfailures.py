@@ -1,16 +1,18 @@
-"""Log lines about void rolls, and the backoff before a failing sink is opened again."""
+"""Log lines about void rolls, and the pauses before a sink is opened again that has failed, or has no record yet."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ..net.backoff import Backoff
-from ..runtime.errors import DiskFullError, Diverged, FencedError, SinkFailedError, Superseded
+from ..runtime.errors import DiskFullError, Diverged, FencedError, NoRecordYet, SinkFailedError, Superseded
 from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
+from .failure import PipelineFailed
 
 __all__ = ["SinkFailures"]
 
 FIRST_S, MOST_S = 0.5, 60.0
+EMPTY_LOOK_S, MOST_LOOK_S = 5.0, 3600.0  # between two looks for the first record of empty topics
 
 log = get_logger("pipeline")
 
@@ -30,17 +32,47 @@ class SinkFailures:
         over: Callable[[], bool],
         clock: Callable[[], float],
         limit_s: float | None = None,
+        look_s: float | None = None,
     ) -> None:
         self.waiting: str | None = None
         """The reason why the pipeline waits, as text for the status; None while it does not wait."""
+        self.awaits = ""
+        """The reason why there is nothing to land yet, also at the end; it is no failure. "" without one."""
         self._pipeline = pipeline
         self._metrics = metrics
         self._wake = wake
         self._over = over
         self._clock = clock
         self.limit_s = limit_s
+        self.look_s = look_s
+        """The longest pause between two looks for the first record of empty topics; None: these are an end."""
         self._since: float | None = None  # the first failure
         self._backoff = Backoff(first_s=FIRST_S, most_s=MOST_S)
+        self._looks = Backoff(first_s=FIRST_S, most_s=MOST_LOOK_S)
+
+    async def opened(self, open_sink: Callable[[], Awaitable[None]], on_empty: Callable[[NoRecordYet], None]) -> bool:
+        """Await ``open_sink`` until it succeeds, with pauses; return False if it is over before there is a record.
+
+        ``on_empty`` is called at each look that has found none. Raises PipelineFailed for a sink that is given up.
+        """
+        while True:
+            try:
+                await open_sink()
+                self.awaits = ""
+                return True
+            except NoRecordYet as exc:
+                on_empty(exc)
+                self.awaits = str(exc)
+                if self.look_s is None or self._over():
+                    return False
+                await self._pause(min(self.look_s, self._looks.next()))
+            except (SinkFailedError, Superseded, OSError) as exc:
+                self.awaits = ""
+                if self._over() or self.ends(exc):
+                    raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
+                delay = self._delay()
+                self._tell("the sink cannot be opened", exc, delay)
+                await self.wait(delay, exc)
 
     def ends(self, exc: Exception) -> bool:
         """Note a failure; return True if the sink has failed for the whole limit.
@@ -77,12 +109,6 @@ class SinkFailures:
         self._tell("the sink failed; records that are not committed are read again", exc, delay)
         return delay
 
-    def unopened(self, exc: Exception) -> float:
-        """Log why the sink cannot be opened; return the seconds to wait."""
-        delay = self._delay()
-        self._tell("the sink cannot be opened", exc, delay)
-        return delay
-
     def _delay(self) -> float:
         """Return the next pause, which is over by the limit."""
         delay = self._backoff.next()
@@ -101,16 +127,19 @@ class SinkFailures:
 
     async def wait(self, seconds: float, why: object) -> None:
         """Wait for ``seconds``, or until ``over`` returns True; ``why`` goes into the status."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + seconds
         self.waiting = f"{why}; retrying after a pause"
         try:
-            while not self._over() and (left := until - clock()) > 0:
-                self._wake.clear()
-                try:
-                    async with asyncio.timeout(left):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
+            await self._pause(seconds)
         finally:
             self.waiting = None
+
+    async def _pause(self, seconds: float) -> None:
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while not self._over() and (left := until - clock()) > 0:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass

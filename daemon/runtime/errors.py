@@ -19,6 +19,7 @@ __all__ = [
     "FencedError",
     "FolderRefusedError",
     "LogRefusedError",
+    "NoRecordYet",
     "SinkDoneError",
     "SinkFailedError",
     "Superseded",
@@ -45,6 +46,10 @@ class SinkFailedError(FastwireError):
 
 class SinkDoneError(SinkFailedError):
     """The reader of this sink's output has closed it. This is a normal end: opening the sink again cannot help."""
+
+
+class NoRecordYet(FastwireError):  # noqa: N818 - a fact about the topics
+    """The topics of a new dataset have no record to begin with. This is no failure: call ``open`` again later."""
 
 
 class FatalDiskError(SinkFailedError):

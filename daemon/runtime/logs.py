@@ -29,6 +29,7 @@ __all__ = [
     "console",
     "get_logger",
     "of_pipeline",
+    "on_errand",
     "recent_warnings",
     "redact",
     "switch_debug",
@@ -45,6 +46,8 @@ _RESERVED = ("ts", "level", "logger", "event", "traceback")
 
 of_pipeline: ContextVar[str] = ContextVar("of_pipeline", default="")
 """The pipeline that the running task or callback works for; log lines name it. "" for the process itself."""
+on_errand: ContextVar[bool] = ContextVar("on_errand", default=False)
+"""True in tasks that do something small now and then: what would be logged as info is of no interest, and debug."""
 
 _console: "Console | None" = None
 _level = "info"
@@ -84,7 +87,7 @@ class Logger:
 
     def info(self, event: str, /, **fields: object) -> None:
         """Log an event of normal operation."""
-        self._write(logging.INFO, event, fields)
+        self._write(logging.DEBUG if on_errand.get() else logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
         """Log a problem from which the daemon recovers without an operator."""

@@ -24,6 +24,7 @@ DATASET_STATES = (
     "starting",
     "running",
     "resting",
+    "empty",
     "slow",
     "degraded",
     "draining",

@@ -36,7 +36,7 @@ class Sink(Protocol):
     def open(self) -> Coverage:
         """Acquire resources; return what has landed (empty if the sink cannot know).
 
-        Called again after ``Superseded`` or ``SinkFailedError``.
+        Called again after ``Superseded``, ``SinkFailedError`` or ``NoRecordYet``.
         """
 
     def write(self, chunk: Chunk) -> None:
@@ -58,7 +58,8 @@ class FirstColumns(Protocol):
     def __call__(self, decoder: "ValueDecoder", stop: threading.Event, /) -> None:
         """Add them to ``decoder``, each time the same. It blocks, and ends when ``stop`` is set.
 
-        Raises SinkFailedError while there are none, DatasetMismatchError if no dataset can have the columns.
+        Raises NoRecordYet while the topics are empty, SinkFailedError while their records or schemas give no columns,
+        DatasetMismatchError if no dataset can have the columns.
         """
 
 

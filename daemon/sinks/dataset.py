@@ -260,7 +260,7 @@ class DatasetSink:
     def open(self) -> Coverage:
         """Read the commit log, and drop the files of an earlier roll of this sink.
 
-        Raises SinkFailedError as long as the columns of a new dataset cannot be inferred.
+        Raises as ``FirstColumns`` as long as a new dataset has no columns.
         """
         self._drop_roll()
         self._stop.clear()

@@ -292,6 +292,9 @@ class ShareableSource(Source, Protocol):
         Records of theirs that were received before arrive during such a call, with those of other logs.
         """
 
+    def holds(self, assignment: Assignment) -> bool:
+        """Return True while ``assignment`` is in force."""
+
     shared: bool
     """True. It tells such a source from others at run time."""
 

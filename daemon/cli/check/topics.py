@@ -12,6 +12,7 @@ from ...config.topicplaces import config_of_topic, dataset_name, dataset_names
 from ...dataset.place import bucket_of
 from ...dataset.proof.report import counted
 from ...dataset.roots import Standing, standing_of
+from ...runtime.errors import NoRecordYet
 from ...sinks.registry import dataset_options, value_decoder
 from ...systems.registry import topic_schemas
 from .checks import CheckResult, dataset_checks
@@ -21,6 +22,7 @@ __all__ = ["MOST_SHOWN", "datasets_of_topics", "registered_columns"]
 MOST_SHOWN = 20
 """Topics with problems, and others, that are told of those of a pipeline."""
 MOST_COLUMNS = 8
+OF_FIRST = "the fields of its first records"
 _AT_ONCE = 16  # datasets that are looked at in one time: most of it is waiting
 
 
@@ -82,7 +84,7 @@ def _look(name: str, pipeline: PipelineConfig, topic: str, owner: str) -> CheckR
     columns = columns or [types.get(column, column) for column in options.columns]
     if own.decode is not None and own.decode.inferred and not (types or own.decode.registered):
         there = standing_of(pipeline.sink, dataset_name(topic, pipeline.sink.names))
-        columns = ["the fields of its first records", *columns] if there is None else _columns_in(there)
+        columns = [OF_FIRST, *columns] if there is None else _columns_in(there)
     return CheckResult(name, "dataset", True, f"{said}: {detail}; columns {_shortened(columns)}")
 
 
@@ -114,7 +116,10 @@ def _columns_found(pipeline: PipelineConfig) -> list[str]:
 
     decoder = value_decoder(pipeline, topics=topic_schemas(pipeline))
     assert isinstance(decoder, ValueDecoder), "a transform needs a schema file"
-    RegisteredColumns(pipeline)(decoder, threading.Event())
+    try:
+        RegisteredColumns(pipeline)(decoder, threading.Event())
+    except NoRecordYet:
+        return [OF_FIRST]
     types = {column.name: f"{column}" for column in decoder.types}
     return [types.get(column, column) for column in decoder.columns]
 

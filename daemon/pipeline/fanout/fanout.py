@@ -240,7 +240,7 @@ class FanOut:
         waiting: dict[str, dict[int, str]] = {}
         for index, why in () if self._made_source is None else self._made_source.waiting().items():
             waiting.setdefault(self._landing_of(index).topic, {})[index] = why
-        self._landings.look(waiting, self._metrics)
+        self._landings.look(waiting, self._metrics, self.name)
         self._landings.tell_waits(self.name)
         self._freshness.look(None if self._made_source is None else self._made_source.backlog)
         self._metrics.health(self.health)
@@ -336,12 +336,14 @@ class FanOut:
     @property
     def assigning(self) -> bool:
         """True while assigned logs of a dataset that lands have no committed first position."""
-        return any(each.pipeline.assigning for each in self._landings.running())
+        return any(each.pipeline.assigning for each in self._landings.running() if not each.pipeline.awaits)
 
     def has_stopped(self, index: int) -> bool:
-        """Return True if the log of this index, or its dataset, has stopped."""
+        """Return True if the log of this index, or its dataset, has stopped, or its topic was empty."""
         landing = self._landing_of(index)
-        return landing.error is not None or (landing.pipeline is not None and landing.pipeline.has_stopped(index))
+        if landing.pipeline is not None:
+            return landing.pipeline.has_stopped(index)
+        return landing.error is not None or landing.empty
 
     def commit_soon(self, reason: str) -> None:
         """Request commits of the records taken so far."""
@@ -470,7 +472,11 @@ class FanOut:
         )
         if self._until_end:
             landing.pipeline.end_whole()
+        landing.pipeline.is_in_force = self.source.holds
+        if self._until_end or self._bounded:
+            landing.pipeline.look_for_first(None)
         landing.error = None
+        landing.empty = False
         landing.task = asyncio.create_task(landing.pipeline.run(), name=landing.pipeline.name)
         landing.task.add_done_callback(lambda task: self._ended(landing, task))
         landing.pipeline.on_assigned(list(landing.assigned.values()))
@@ -481,6 +487,7 @@ class FanOut:
         pipeline, landing.pipeline = landing.pipeline, None
         landing.task = None
         landing.stopped_logs = {} if pipeline is None else pipeline.parts.stopped
+        landing.empty = pipeline is not None and bool(pipeline.awaits)
         self.count_landing(landing)
         if isinstance(error, Exception):
             if not isinstance(error, FastwireError):

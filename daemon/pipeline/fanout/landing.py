@@ -10,7 +10,7 @@ from fastwire.position import Log, Position
 
 from ...net.backoff import Backoff
 from ...runtime.budget import Level
-from ...runtime.errors import DatasetMismatchError, SinkFailedError
+from ...runtime.errors import DatasetMismatchError, NoRecordYet, SinkFailedError
 from ...runtime.health import Health, StopReason
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics, PipelineState
@@ -34,7 +34,9 @@ class LandingPipeline(Pipeline):
     _say = staticmethod(log.debug)  # thousands of datasets commit once a minute
     _has_own_source = False  # what its calls make the source log is of the fan-out, not of this topic
     _whole = False
-    _may_rest = False
+    _may_rest = _was_empty = False
+    is_in_force: Callable[[Assignment], bool]
+    """Returns True while an assignment is in force."""
     at_rest = False
     """True while the sink is closed because there is nothing to do."""
     quiet = False
@@ -50,6 +52,27 @@ class LandingPipeline(Pipeline):
         """True while the sink is open and there is nothing to do."""
         busy = self._pending() or not self._roll.empty or self.waits_for
         return self._sink_open and not (busy or self._sink.unpublished or self._sink.publishing)
+
+    def look_for_first(self, longest_s: float | None) -> None:
+        """Look for the first record of an empty topic after so many seconds at most; None: it is an end."""
+        self._sink_failures.look_s = longest_s
+
+    def _nothing_yet(self, why: NoRecordYet) -> None:
+        self.quiet = self._was_empty = True
+        super()._nothing_yet(why)
+        if not self._is_assigned:
+            self.look_for_first(None)
+
+    @property
+    def _is_assigned(self) -> bool:
+        """True while some partition is read here; others read it, or its topic is deleted."""
+        return any(map(self.is_in_force, self._assigned))
+
+    async def _open_once(self) -> None:
+        self.quiet = False
+        if self._was_empty and not self._sink_open and not self._is_assigned:
+            raise NoRecordYet("no partition is assigned")
+        await super()._open_once()
 
     def rest(self) -> bool:
         """Close the sink until there is something to do; return False without an effect if there is now."""
@@ -184,6 +207,8 @@ class Landing:
         self.error: str | None = None
         """The reason why the dataset is stopped; None while it lands."""
         self.exit_code = 1
+        self.empty = False
+        """True if its pipeline has ended because the topic had no record."""
         self.retry_at: float | None = None
         """The time of the next attempt; None: none will help."""
         self.assigned: dict[int, Assignment] = {}
@@ -204,9 +229,11 @@ class Landing:
 
     @property
     def state(self) -> str:
-        """The state in a word: that of its pipeline, degraded, resting, slow or stopped."""
+        """The state in a word: that of its pipeline, degraded, resting, slow, stopped or empty."""
         if self.pipeline is None:
-            return "stopped" if self.error else "idle"
+            return "stopped" if self.error else "empty" if self.empty else "idle"
+        if self.pipeline.awaits:
+            return "empty"
         if self.slow:
             return "slow"
         if self.pipeline.at_rest and not self.pipeline.parts.any:
@@ -253,6 +280,8 @@ class Landing:
         if self.error:
             told["error"] = self.error
             told["retry_in_s"] = None if self.retry_at is None else round(max(0.0, self.retry_at - self._clock()), 1)
+        elif self.pipeline is not None and self.pipeline.awaits:
+            told["awaits"] = self.pipeline.awaits
         elif self.pipeline is not None and (why := self.pipeline.impairments):
             told["degraded"] = why
         return told

@@ -8,6 +8,8 @@ from ...runtime.health import MOST_SHOWN, StopReason
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics
 from ..failure import PipelineFailed
+from ..impairments import MOST_NAMED
+from ..sinkfailures import EMPTY_LOOK_S
 from .landing import Landing, LandingPipeline
 
 __all__ = ["Landings", "Running"]
@@ -15,6 +17,7 @@ __all__ = ["Landings", "Running"]
 log = get_logger("pipeline")
 
 NEVER = (0.0, 0.0)
+EMPTY_SHARE_S = 0.3  # a look takes some milliseconds: for topics without a record, together, about 1 % of a core
 TOLD = 20  # stopped datasets that the status names
 
 
@@ -30,6 +33,8 @@ class Landings(dict[str, Landing]):
     def __init__(self) -> None:
         super().__init__()
         self._waiting: set[Landing] = set()  # whose sinks wait, as last logged
+        self._told_empty: set[Landing] = set()
+        self._empty = 0  # as last counted
 
     def running(self) -> Iterator[Running]:
         """Yield the datasets whose pipelines run."""
@@ -150,8 +155,11 @@ class Landings(dict[str, Landing]):
             whys |= {index: str(error) for index, error in stopped.items()}
         return whys
 
-    def look(self, waiting: Mapping[str, Mapping[int, str]], metrics: PipelineMetrics) -> None:
-        """Note the logs that cannot be read, by topic, and set the metrics of what does not land, and of states."""
+    def look(self, waiting: Mapping[str, Mapping[int, str]], metrics: PipelineMetrics, pipeline: str) -> None:
+        """Note the logs that cannot be read, by topic, and set the metrics of what does not land, and of states.
+
+        ``pipeline`` is the name for log lines.
+        """
         reasons: Counter[StopReason] = Counter()
         unreadable = 0
         for landing in self.running():
@@ -163,7 +171,27 @@ class Landings(dict[str, Landing]):
             unreadable += landing.pipeline.unreadable
         metrics.stopped(reasons)
         metrics.unreadable(unreadable)
-        metrics.datasets(self.states())
+        states = self.states()
+        metrics.datasets(states)
+        self._follow_empty(states["empty"], pipeline)
+
+    def _follow_empty(self, empty: int, pipeline: str) -> None:
+        """Have topics without a record looked at the less often the more there are; log that there are new ones."""
+        if not empty and not self._empty:
+            return
+        waiting = [each for each in self.running() if each.pipeline.awaits]
+        for landing in waiting:
+            landing.pipeline.look_for_first(max(EMPTY_LOOK_S, empty * EMPTY_SHARE_S))
+        new = [each for each in waiting if each not in self._told_empty]
+        if new and empty == self._empty:  # not while more are being found
+            self._told_empty |= set(new)
+            log.info(
+                "topics have no record yet: the dataset of each begins with its first one",
+                pipeline=pipeline,
+                topics=len(new),
+                names=[each.topic for each in new[:MOST_NAMED]],
+            )
+        self._empty = empty
 
     def count(self, metrics: PipelineMetrics) -> None:
         """Set the metrics of received records, and of the open rolls together."""

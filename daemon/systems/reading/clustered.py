@@ -23,11 +23,12 @@ from .lag import Lag
 from .offers import Offers
 from .stage import Stage, StagedPartition
 
-__all__ = ["ClusteredSource"]
+__all__ = ["ClusteredSource", "tell_found"]
 
 TICK_S = 0.05
 TELL_HELD_S = 30.0  # nothing is read for so long: a line says why
 CHUNK_AGE_S = 0.1
+MOST_TOLD, MOST_NAMED = 20, 5  # topics that are found at once with log lines of their own; those named of more
 SILENT_S = 1.0  # without a byte from the connection whose frame is to be completed: it is another one's turn
 SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
 
@@ -41,6 +42,16 @@ log = get_logger("source")
 C = TypeVar("C", bound=LinkBook[Any, Any])
 L = TypeVar("L", bound=BrokerLink[Any, Any, Any])
 P = TypeVar("P", bound=StagedPartition)
+
+
+def tell_found(topics: Sequence[tuple[str, int]]) -> None:
+    """Log topics that were found, with their numbers of partitions; of many, how many they are and the first names."""
+    if len(topics) > MOST_TOLD:
+        names, partitions = [topic for topic, _ in topics[:MOST_NAMED]], sum(count for _, count in topics)
+        log.info("topics found", topics=len(topics), partitions=partitions, names=names)
+        return
+    for topic, count in topics:
+        log.info("topic found", topic=topic, partitions=count)
 
 
 class ClusteredSource(ABC, Generic[C, L, P]):
@@ -113,6 +124,10 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     def _chosen(self, indexes: Collection[int] | None) -> Sequence[P]:
         """Return the partitions ``indexes``, all of them for None."""
         return self.partitions if indexes is None else [self.partitions[index] for index in indexes]
+
+    def holds(self, assignment: Assignment) -> bool:
+        """See ``ShareableSource.holds``."""
+        return self.partitions[assignment.index].assignment is assignment
 
     def _cut_off(self, indexes: Collection[int] | None) -> Sequence[P]:
         """Return the partitions ``indexes``, whose received records are void; no open chunk has any of them any more.

@@ -21,7 +21,7 @@ from ..links.fetchlink import FetchLink
 from ..links.linkbook import LinkBook
 from ..source import Assignment, First, LogStopped, SourceEvents, SourceFailed, StopReason, unnamed_partitions
 from .atleaders import AGAIN_S, MOST_S, Freshness
-from .clustered import ClusteredSource
+from .clustered import ClusteredSource, tell_found
 from .ends import Ends
 from .leaders import Leaders
 from .offsetlag import LogEnds, OffsetLag
@@ -142,8 +142,7 @@ class PullSource(ClusteredSource[C, L, P]):
         self._freshness.asked_at = self._loop.time()
         self._started = True
         self._lookup.start([one for one in self.partitions if not one.over])
-        for topic, partitions in self._topics.described():
-            log.info("topic found", topic=topic, partitions=partitions)
+        tell_found(self._topics.described())
         if not self.partitions:
             log.info("no topic matches yet", pattern=str(self.settings.pattern))
         self._begin()
@@ -465,8 +464,11 @@ class PullSource(ClusteredSource[C, L, P]):
         changes = self._topics.compare(self._coverage, self._loop.time())
         self._let_go(changes)
         new = {partition.place for partition in changes.added}
-        for topic, count in Counter(topic for topic, _ in new).items():
-            log.info("topic found" if (topic, 0) in new else "topic has new partitions", topic=topic, partitions=count)
+        counts = Counter(topic for topic, _ in new)
+        tell_found([each for each in counts.items() if (each[0], 0) in new])
+        for topic, count in counts.items():
+            if (topic, 0) not in new:
+                log.info("topic has new partitions", topic=topic, partitions=count)
         if changes.added or names != self._topics.names:
             self._topics_changed(changes.added)
 

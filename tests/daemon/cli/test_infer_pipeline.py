@@ -170,11 +170,13 @@ def test_a_topic_without_records_is_waited_for_in_words(tmp_path: Path) -> None:
     with running(KafkaDevBroker()) as broker:
         broker.create_topic("orders", 1)
         config.write_text(TEXT.format(url=broker.url, path=data) + 'roll = { idle = "100ms" }\n')
+        waits = "there is no record in orders yet: the dataset begins with the first"
+        assert [line["why"] for line in run(config) if "why" in line] == [waits]  # an end of its own, with 0
         daemon = start(config, log)
         try:
-            waits = "no columns can be inferred yet: orders has no records. The dataset begins with the first one"
             eventually(lambda: waits in log.read_text(), waits, log.read_text)
             assert not data.exists()
+            assert '"level":"error"' not in log.read_text()
             produce(broker, [{"id": 1}])
             eventually(lambda: data.exists() and rows(data) == [{"id": 1, "_offset": 0}], "a row", log.read_text)
         finally:

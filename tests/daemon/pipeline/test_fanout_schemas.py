@@ -12,6 +12,7 @@ import pytest
 from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.pipeline import sinkfailures
 from fastwire_daemon.pipeline.fanout import landing
+from fastwire_daemon.runtime.health import Health
 from tests.support.avro import encode
 from tests.support.fanout_scene import FanOutScene, serving, until
 from tests.support.schema_registry import SchemaRegistryServer, framed
@@ -154,17 +155,20 @@ async def test_a_topic_without_a_registered_schema_waits_for_it_alone(
 ) -> None:
     monkeypatch.setattr(sinkfailures, "FIRST_S", 0.01)
     monkeypatch.setattr(sinkfailures, "MOST_S", 0.05)
+    monkeypatch.setattr(sinkfailures, "MOST_LOOK_S", 0.05)
     registered(scene, registry)
     scene.create("avro.late")
     async with scene.running(parse_config(registry_config(scene, registry)).pipelines["p"]) as fanout:
         await until(lambda: rows(scene, "avro.shop.users") and rows(scene, "avro.shop.orders"), fanout.status)
+        await until(lambda: fanout.status()["dataset_states"].get("empty") == 1, fanout.status)
+        assert fanout.health is Health.HEALTHY, "a topic without a record lacks nothing"
+        schema = {"type": "record", "name": "r", "fields": fields_of("shop.users")}
+        scene.broker.produce("avro.late", [framed(8, encode(schema, VALUES["shop.users"]))])
         await until(lambda: "no columns are known yet" in str(fanout.impairments), fanout.status)
         told = fanout.status()["datasets"]["avro.late"]
         assert (told["state"], "avro.late-value" in str(told["degraded"])) == ("degraded", True), told
         assert not (scene.root / "avro.late").exists()
-        schema = {"type": "record", "name": "r", "fields": fields_of("shop.users")}
         registry.newest("avro.late-value", 8, schema)
-        scene.broker.produce("avro.late", [framed(8, encode(schema, VALUES["shop.users"]))])
         await until(lambda: rows(scene, "avro.late"), fanout.status)
         await until(lambda: fanout.impairments == [], fanout.status)
     (table,) = rows(scene, "avro.late")

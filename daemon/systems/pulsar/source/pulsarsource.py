@@ -22,7 +22,7 @@ from ....runtime.budget import Level
 from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
-from ...reading.clustered import ClusteredSource
+from ...reading.clustered import ClusteredSource, tell_found
 from ...reading.ends import Ends
 from ...reading.stage import Stage
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
@@ -510,10 +510,11 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             log.info("topic is gone", topic=str(topic), partitions=len(gone))
             for partition in gone:
                 partition.vanish()
+        tell_found([(str(found.topic), found.partitions) for found in news.found if not found.first])
         added = []
         for found in news.found:
-            what = "topic has new partitions" if found.first else "topic found"
-            log.info(what, topic=str(found.topic), partitions=found.partitions, first=found.first)
+            if found.first:
+                log.info("topic has new partitions", topic=str(found.topic), partitions=found.partitions)
             for index in found.indexes:
                 log_ = self._log(found.topic, index)
                 known = self._by_log.get(log_)
