@@ -232,10 +232,6 @@ class Coverage:
         other._lines[log] = _Line(line.positions, line.start, line.intervals.copy(), line.witness, line.until)
         return other
 
-    def adopt(self, other: "Coverage") -> None:
-        """Take the logs of ``other`` as they are there."""
-        self._lines.update(other.copy()._lines)
-
     def copy(self) -> "Coverage":
         """Return an independent Coverage of the same value."""
         other = Coverage()

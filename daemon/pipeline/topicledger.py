@@ -66,7 +66,7 @@ class Positions:
             kind, *rest = self._own(key)
             try:
                 if kind == "positions":
-                    self.coverage.adopt(Checkpoint.decode(value, 0).coverage)
+                    self.coverage.update(Checkpoint.decode(value, 0).coverage)
                 elif kind == "claim":
                     self.claims.setdefault(Log(*rest[:-1]), []).append(rest[-1])
                 elif kind == "pipeline":

@@ -6,7 +6,7 @@ process alone: when a log is assigned again, what other consumers of the group h
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from fastwire.columns.chunk import Chunk
@@ -159,8 +159,7 @@ class Consumer(ProgramEvents):
         if not self._source.goes_back:
             raise ValueError(f"{self._source.system} does not go back in a subscription here: its own client has seek")
         self._check_assigned(positions)
-        for each, position in positions.items():
-            self._begin_at(each, position)
+        self._begin_at(positions)
         self._read_again()
 
     def pause(self, logs: Iterable[Log]) -> None:
@@ -247,17 +246,18 @@ class Consumer(ProgramEvents):
 
     # --- assignments
 
-    def _begin_at(self, of: Log, position: Position) -> None:
+    def _begin_at(self, positions: Mapping[Log, Position]) -> None:
         at = Coverage()
-        at.add(Span(of, position, position, 0))
-        self._coverage.adopt(at)
+        for each, position in positions.items():
+            at.add(Span(each, position, position, 0))
+        self._coverage.update(at)
 
     async def _grant(self, assignments: Sequence[Assignment]) -> None:
         for assignment in assignments:
             each, cursor = assignment.log, assignment.cursor
             own = None if each in self._own else self._coverage.end(each)
             if own is not None and cursor is not None and _is_ahead(each, cursor, own):
-                self._begin_at(each, cursor)
+                self._begin_at({each: cursor})
         self._own.difference_update(assignment.log for assignment in assignments)
         for first in await added_firsts(self._source, assignments, self._coverage):
             if first.span.gap is not None:

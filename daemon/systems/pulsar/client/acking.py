@@ -126,6 +126,8 @@ class AckingMember(Member):
             lambda link: link.ask(lambda connection, now: connection.unsubscribe(self.number, now, force=force)),
             again=False,  # other consumers of the subscription are a refusal of this kind
         )
+        if not self.over:
+            self._end(Stage.REPLACED, "unsubscribed")  # another subscribe would create the subscription again
 
     # --- acks
 

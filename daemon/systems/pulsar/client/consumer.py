@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Literal, Self
@@ -36,6 +36,7 @@ __all__ = ["Consumer", "Delivery", "Rows"]
 NACK_TICK_S = 0.1
 UNSTORED_S = 1.0  # before a dead letter that could not be stored is tried again
 TIMEOUT_TICK_S = 1.0
+MOST_NAMED = 5  # partitions, in an error
 
 
 log = get_logger("client")
@@ -395,7 +396,8 @@ class Consumer(Intake[AckingMember]):
         what ``send`` has returned, moves the partition of its number, or ``topic`` (a partition's name) if several
         topics are read. The message itself is delivered next. Acks of chunks taken before are ignored. Raises
         ValueError for an ambiguous or invalid position, FastwireError if a broker refuses, or if none could be asked
-        within ``operation_timeout_s``.
+        within ``operation_timeout_s``. Brokers move each partition for itself, and none back: where one fails the
+        others have moved, and the error says how many, and which not.
         """
         place = place_of(to)
         await self.open()
@@ -409,10 +411,13 @@ class Consumer(Intake[AckingMember]):
     async def _seek(self, members: Sequence[AckingMember], where: MessageId | int, elements: tuple[int, ...]) -> None:
         async with self._moving:
             spared: set[AckingMember] = set()  # they have lost chunks that were not taken
+
+            async def move(member: AckingMember) -> None:
+                moved = partial(self._moved, member, where, spared)
+                await member.ask(partial(member.seek, at=where, elements=elements, moved=moved))
+
             try:
-                for member in members:
-                    moved = partial(self._moved, member, where, spared)
-                    await member.ask(partial(member.seek, at=where, elements=elements, moved=moved))
+                await _each(members, move, "were moved")
             finally:
                 for member in spared:
                     member.rejoin()
@@ -444,16 +449,20 @@ class Consumer(Intake[AckingMember]):
         else:
             found = [one for one in self.live if one.topic.partition == at.partition]
         if len(found) != 1:
-            names = ", ".join(str(one.topic) for one in self.live[:5])
+            names = ", ".join(str(one.topic) for one in self.live[:MOST_NAMED])
             raise ValueError(f"{at} matches {len(found)} of the partitions: set topic to one of {names}")
         return found[0]
 
     # --- unsubscribing
 
     async def unsubscribe(self, *, force: bool = False) -> None:
-        """Delete the subscription with its cursor, then close. ``force``: even if other consumers use it."""
+        """Delete the subscription with its cursor, then close. ``force``: even if other consumers use it.
+
+        Raises FastwireError if a broker refuses: the error says how many partitions have lost it, and which not. Those
+        are read on, and asked by another call.
+        """
         await self.open()
-        await self.asking(together(member.unsubscribe(force) for member in self.live))
+        await self.asking(_each(self.live, lambda member: member.unsubscribe(force), "have lost the subscription"))
         await self.close()
 
     # --- called by the intake
@@ -478,6 +487,20 @@ class Consumer(Intake[AckingMember]):
             replicate_state=options.replicate_state,
             schema=options.schema,
         )
+
+
+async def _each(members: Sequence[AckingMember], do: Callable[[AckingMember], Awaitable[None]], done: str) -> None:
+    """Await ``do`` for all members. Raises FastwireError that says how many were ``done``, and why others failed."""
+    results = await asyncio.gather(*map(do, members), return_exceptions=True)
+    failed = [result for result in results if isinstance(result, BaseException)]
+    if not failed:
+        return
+    if len(members) == 1 or not all(isinstance(error, FastwireError) for error in failed):
+        raise failed[0]
+    texts = "; ".join(map(str, failed[:MOST_NAMED])) + (" …" if len(failed) > MOST_NAMED else "")
+    raise FastwireError(
+        f"{len(members) - len(failed)} of {len(members)} partitions {done}, the others failed: {texts}"
+    ) from failed[0]
 
 
 def _ask(to: MessageId | datetime | Literal["earliest", "latest"]) -> tuple[MessageId | int, tuple[int, ...]]:

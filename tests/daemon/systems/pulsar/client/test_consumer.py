@@ -500,6 +500,56 @@ async def test_a_seek_of_a_topic_that_is_deleted_meanwhile_fails(monkeypatch: py
                 seek.result()
 
 
+def refusing_partition_1(monkeypatch: pytest.MonkeyPatch, command: "pb.BaseCommand.Type") -> list[bool]:
+    """Let embedded brokers refuse a command for partition 1 while the list has an item."""
+    name, handle = HANDLERS[command]
+    refuses = [True]
+
+    def answer(connection: PulsarConnection, request: Any, body: bytes) -> None:
+        if refuses and connection.consumers[request.consumer_id].subscription.log.partition == 1:
+            connection.send_error(request.request_id, pb.NotAllowedError, "not here")
+        else:
+            handle(connection, request, body)
+
+    monkeypatch.setitem(HANDLERS, command, (name, answer))
+    return refuses
+
+
+async def test_a_seek_that_one_partition_refuses_moves_the_others_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses = refusing_partition_1(monkeypatch, pb.BaseCommand.SEEK)
+    async with playing(3) as (broker, client):
+        for partition in range(3):
+            broker.append(f"t-partition-{partition}", entries(partition * 2, 2))
+        async with client.subscribe("t", "s", start="earliest") as consumer:
+            for chunk in await take(consumer, 60):
+                await chunk.ack(receipt=True)
+            with pytest.raises(FastwireError) as caught:
+                await consumer.seek("earliest")
+            assert str(caught.value) == (
+                "2 of 3 partitions were moved, the others failed: "
+                "NotAllowedError: persistent://public/default/t-partition-1: not here"
+            )
+            again = [value for chunk in await take(consumer, 40) for value in values(chunk)]
+            assert sorted({value.split(b":")[0] for value in again}) == [b"0", b"1", b"4", b"5"]
+            refuses.clear()
+            await consumer.seek("earliest")
+            assert len({value for chunk in await take(consumer, 60) for value in values(chunk)}) == 60
+
+
+async def test_an_unsubscribe_that_one_partition_refuses_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses = refusing_partition_1(monkeypatch, pb.BaseCommand.UNSUBSCRIBE)
+    async with playing(3) as (broker, client):
+        consumer = client.subscribe("t", "s")
+        with pytest.raises(FastwireError, match=r"^2 of 3 partitions have lost .*t-partition-1: not here$"):
+            await consumer.unsubscribe()
+        broker.append("t-partition-1", entries(0, 1))
+        await take(consumer, 10)
+        refuses.clear()
+        await consumer.unsubscribe()
+        assert consumer.closed
+        assert [broker.subscriptions(f"t-partition-{partition}") for partition in range(3)] == [[], [], []]
+
+
 @pytest.mark.parametrize(
     ("error", "name"), [(pb.NotAllowedError, "NotAllowedError"), (pb.MetadataError, "MetadataError")]
 )
