@@ -44,7 +44,8 @@ class Ranges:
 
     def client(self, url: str, *, request_timeout_s: float = 30.0, **given: Any) -> Connections[Any]:
         one: Connections[Any] = Connections(self._parts.cluster(self.options(url, **given)))
-        one.cluster._settings = replace(one.cluster._settings, request_timeout_s=request_timeout_s)
+        cluster = one.cluster.source.cluster
+        cluster._settings = replace(cluster._settings, request_timeout_s=request_timeout_s)
         return one
 
     @contextmanager

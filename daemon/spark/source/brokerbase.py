@@ -7,14 +7,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 
 from ...net.backoff import Backoff
 from ...net.endpoint import LinkLost
-from .connections import Connections, RangeBook
+from .connections import Cluster, Connections
 from .options import Options
 from .ranges import DataLossError, QueryPartition
 from .witness import PATIENCE_S, Witness
@@ -28,7 +28,7 @@ logger = logging.getLogger("fastwire.spark")
 
 NOTHING: Mapping[QueryPartition, Position] = MappingProxyType({})
 
-B = TypeVar("B", bound=RangeBook[Any, Any])
+B = TypeVar("B", bound=Cluster)
 T = TypeVar("T")
 
 

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import uvloop
 
@@ -17,7 +17,7 @@ from ...net.transport import Pause
 from ...systems.links.link import BrokerLink
 from ...systems.links.linkbook import TimedLinkBook
 
-__all__ = ["POOL_BYTES", "Connections", "RangeBook"]
+__all__ = ["POOL_BYTES", "Cluster", "Connections", "RangeBook", "tell_unfit"]
 
 logger = logging.getLogger("fastwire.spark")
 
@@ -25,15 +25,24 @@ POOL_BYTES = 1 << 30  # an entry may become an eighth of it; beyond that the pre
 
 K = TypeVar("K")
 L = TypeVar("L", bound=BrokerLink[Any, Any, Any])
-B = TypeVar("B", bound="RangeBook[Any, Any]")
 T = TypeVar("T")
+
+
+_told_unfit = False
+
+
+def tell_unfit(chunk: Chunk) -> None:
+    """Warn, once in a process, of a chunk that had times which its columns cannot hold."""
+    global _told_unfit
+    if chunk.unfit_times and not _told_unfit:
+        logger.warning("times of records do not fit into a TIMESTAMP: the nearest time that fits is read")
+        _told_unfit = True
 
 
 class RangeBook(TimedLinkBook[K, L]):
     """The links of a cluster of which one at a time is read: that of the partition whose range a task reads.
 
     ``chunks`` are those that came and were not taken, ``ended_by`` is what has ended the reading before its end.
-    ``throttled_until`` is the time of the loop at which a broker that throttles takes requests again.
     """
 
     chunk_age_s = math.inf  # a range has an end, so a reader takes the open chunk itself
@@ -42,9 +51,7 @@ class RangeBook(TimedLinkBook[K, L]):
         super().__init__()
         self.chunks: deque[Chunk] = deque()
         self.ended_by: Exception | None = None
-        self.throttled_until = 0.0
         self._reading: L | None = None
-        self._unfit = False  # some chunk had times that its columns cannot hold
         self._news = asyncio.Event()
         self._time = asyncio.get_running_loop().time
 
@@ -87,17 +94,6 @@ class RangeBook(TimedLinkBook[K, L]):
         await self._news.wait()
         self._news.clear()
 
-    def pause(self) -> None:
-        """Receive nothing until ``go_on``; while the loop runs the links are kept alive."""
-        for link in self.links.values():
-            if link.ready:
-                link.transport.pause(Pause.QUEUE)
-
-    def go_on(self) -> None:
-        """Receive again."""
-        for link in self.links.values():
-            link.transport.go_on(Pause.QUEUE)
-
     # --- calls of the links and of the clock
 
     def on_tick(self) -> None:
@@ -106,9 +102,7 @@ class RangeBook(TimedLinkBook[K, L]):
 
     def on_chunk(self, chunk: Chunk) -> None:
         """Keep a chunk for the reader."""
-        if chunk.unfit_times and not self._unfit:
-            logger.warning("times of records do not fit into a TIMESTAMP: the nearest time that fits is read")
-            self._unfit = True
+        tell_unfit(chunk)
         self.chunks.append(chunk)
         self.tell()
 
@@ -121,6 +115,21 @@ class RangeBook(TimedLinkBook[K, L]):
             self.tell(reason)
         else:
             self.tell(LinkLost(f"connection to {link}: {'closed by the broker' if reason is None else reason}"))
+
+
+class Cluster(Protocol):
+    """The connections to the brokers of one cluster, while it is entered."""
+
+    @property
+    def links(self) -> Mapping[Any, BrokerLink[Any, Any, Any]]:
+        """The connections."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+B = TypeVar("B", bound=Cluster)
 
 
 class Connections(Generic[B]):
@@ -145,11 +154,22 @@ class Connections(Generic[B]):
         return self.loop.run_until_complete(self._awake(work))
 
     async def _awake(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
-        self.cluster.go_on()
+        self.go_on()
         try:
             return await work
         finally:
-            self.cluster.pause()
+            self.pause()
+
+    def pause(self) -> None:
+        """Receive nothing until ``go_on``; while the loop runs the links are kept alive."""
+        for link in self.cluster.links.values():
+            if link.ready:
+                link.transport.pause(Pause.QUEUE)
+
+    def go_on(self) -> None:
+        """Receive again."""
+        for link in self.cluster.links.values():
+            link.transport.go_on(Pause.QUEUE)
 
     def close(self) -> None:
         """Close all connections and the loop."""

@@ -1,41 +1,35 @@
 """The driver's side of systems whose records are numbered: beginnings, sizes, and ranges that are split anywhere."""
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, TypeVar
 
-from fastwire.position import Position
+from fastwire.columns.chunk import Chunk
+from fastwire.position import Position, parse_position
 
-from ...net.endpoint import LinkLost
 from .brokerbase import BrokerBase
-from .connections import Connections, RangeBook
-from .offsetrangereader import Records
+from .connections import Connections
+from .offsetrangereader import Look
+from .offsetranges import OffsetRanges
 from .options import Options
+from .rangereader import ReadingRules
 from .ranges import QueryPartition, Range
 
 __all__ = ["OffsetBroker"]
 
 SAMPLE_RECORDS = 100
 
-B = TypeVar("B", bound=RangeBook[Any, Any])
 
-
-class OffsetBroker(BrokerBase[B]):
+class OffsetBroker(BrokerBase[OffsetRanges]):
     """The part of a ``Broker`` that needs nothing but the numbers of records."""
 
-    def __init__(self, connections: Connections[B], options: Options) -> None:
+    def __init__(self, connections: Connections[OffsetRanges], options: Options) -> None:
         super().__init__(connections, options)
         self._beginnings: dict[QueryPartition, Position] = {}  # known since the last heads
 
     @abstractmethod
     async def _ask_beginnings(self, partitions: list[QueryPartition]) -> dict[QueryPartition, Position]:
         """Return the first positions of the partitions that exist."""
-
-    @abstractmethod
-    async def _records(self, partition: QueryPartition, offset: int) -> Records:
-        """Begin to read a partition at an offset."""
 
     @abstractmethod
     def incarnation(self, topic: str) -> str:
@@ -53,24 +47,27 @@ class OffsetBroker(BrokerBase[B]):
         """Return the difference of the offsets: holes count as records."""
         return max(0, end.a - start.a)
 
+    def _look(self, partition: QueryPartition, start: int, end: int, witness: int | None = None) -> Look:
+        first, last = (parse_position(self._options.system, str(each)) for each in (start, end))
+        rules = ReadingRules(
+            patience_s=self._options.patience_s, fail_on_data_loss=False, name=f"{self._options.prefix}-look"
+        )
+        part = Range(system=self._options.system, partition=partition, start=first, end=last)
+        return Look(self._cluster, part, rules, witness)
+
+    async def _chunks(self, partition: QueryPartition, start: int, end: int) -> list[Chunk]:
+        """Read a few records."""
+        look = self._look(partition, start, end)
+        await look.read(_nowhere)
+        return look.chunks
+
     def _sample(self, partition: QueryPartition, head: Position) -> None:
         """Read the last records before the head, of which there may be none."""
 
         async def look() -> None:
-            cluster = self._cluster
-            records = await self._records(partition, max(begin, head.a - SAMPLE_RECORDS))
-            begun_at = time.monotonic()
-            try:
-                while records.position.a < head.a and not cluster.chunks:
-                    await records.news()
-                    waited_since = max(begun_at, cluster.throttled_until)
-                    if time.monotonic() - waited_since >= self._options.patience_s:
-                        raise LinkLost(records.silence())
-                for chunk in cluster.take_all():
-                    if chunk.rows:
-                        self._saw(chunk.payload_bytes, chunk.rows)
-            finally:
-                records.close()
+            for chunk in await self._chunks(partition, max(begin, head.a - SAMPLE_RECORDS), head.a):
+                if chunk.rows:
+                    self._saw(chunk.payload_bytes, chunk.rows)
 
         begin = self.beginnings([partition]).get(partition, head).a
         if begin < head.a:
@@ -94,3 +91,7 @@ class OffsetBroker(BrokerBase[B]):
             )
             for one, two in pairwise(cuts)
         ]
+
+
+async def _nowhere(batch: object) -> None:
+    """Take nothing: a look keeps its chunks."""

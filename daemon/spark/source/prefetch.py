@@ -22,15 +22,15 @@ def prefetched(
     connections: Connections[Any], read: Callable[[Give], Coroutine[Any, Any, None]], depth: int
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the batches of ``read``, of which at most ``depth`` are read ahead. Closing it cancels ``read``."""
-    loop, cluster = connections.loop, connections.cluster
+    loop = connections.loop
     queue: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()
     room = asyncio.Semaphore(depth)
 
     async def give(batch: pa.RecordBatch) -> None:
         if room.locked():
-            cluster.pause()
+            connections.pause()
             await room.acquire()
-            cluster.go_on()
+            connections.go_on()
         else:
             await room.acquire()
         queue.put(batch)

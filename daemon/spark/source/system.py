@@ -1,7 +1,7 @@
 """The contract of a system for Spark: ``system.SYSTEM`` of its folder here, beside ``dialect.DIALECT``.
 
-Whatever concerns brokers is done by the connections that the daemon has for that system, on a cluster that is a
-``RangeBook``: a reader only says which positions to read, and passes Arrow batches on.
+Whatever concerns brokers is done by the connections that the daemon has for that system, and where positions are
+numbers by its source: a reader only says which positions to read, and passes Arrow batches on.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .broker import Broker
-from .connections import Connections, RangeBook
+from .connections import Cluster, Connections
 from .options import Options
 from .rangereader import RangeReader, ReadingRules
 from .ranges import Range
@@ -25,6 +25,6 @@ class System:
     files. ``broker`` is for the driver, ``reader`` for a task; the cluster reads many ranges one after another.
     """
 
-    cluster: Callable[[Options], Callable[[], RangeBook[Any, Any]]]
+    cluster: Callable[[Options], Callable[[], Cluster]]
     broker: Callable[[Connections[Any], Options], Broker]
     reader: Callable[[Any, Range, ReadingRules], RangeReader]

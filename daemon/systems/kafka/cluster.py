@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from fastwire.errors import FastwireError
+from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import TopicPartition
 from fastwire.kafka.protocol.connection import Key
 from fastwire.kafka.protocol.fetch import FetchLimits
-from fastwire.kafka.protocol.metadata import Metadata, Node
+from fastwire.kafka.protocol.metadata import Metadata, Node, Topic
 from fastwire.kafka.protocol.question import (
     Offsets,
     ask_committed,
@@ -30,6 +31,7 @@ from ...runtime.logs import get_logger
 from ...runtime.shared import shared
 from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from ..links.linkbook import CLIENT_MEMORY, TimedLinkBook
+from ..reading.topics import MISSING_S
 from .link import Link, LinkOwner, LoginLost
 from .refusal import is_of_login
 from .replica import ReplicaChoice
@@ -93,6 +95,20 @@ class Cluster(BrokerBook[Link]):
         link = await self.any()
         answer = await link.ask(Key.METADATA, Metadata.request(topics, create=create))
         self.metadata.update(answer, asyncio.get_running_loop().time(), everything=topics is None)
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic that ``refresh`` has found, None if there is none of that name.
+
+        Raises BrokerError for a topic that has an error, and for a missing one until that is certain.
+        """
+        known = self.metadata.topics.get(name)
+        if known is None or known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            if self.metadata.missing_s(name, asyncio.get_running_loop().time()) < MISSING_S:
+                raise BrokerError(Code.LEADER_NOT_AVAILABLE, name)
+            return None
+        if known.error:
+            raise BrokerError(known.error, name)
+        return known
 
     async def leader(self, purpose: Purpose, partition: TopicPartition) -> Link:
         """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""

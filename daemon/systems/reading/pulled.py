@@ -49,6 +49,7 @@ class PulledPartition(StagedPartition, Generic[L]):
     place: tuple[str, int]
     # Its topic was deleted and created again: no position of before applies to it.
     recreated: bool = field(default=False, init=False)
+    answers: int = field(default=0, init=False)  # with a result of it while it was granted
     session: int = field(default=0, init=False)  # counts grants: answers to requests of earlier ones are ignored
     log_start: int = field(default=-1, init=False)
     end: int = field(default=-1, init=False)  # of the log, as it was last asked for

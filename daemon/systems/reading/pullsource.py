@@ -88,6 +88,8 @@ class PullSource(ClusteredSource[C, L, P]):
     """
 
     system: str
+    throttled_until = 0.0
+    """The loop's time until which silence is no sign of a broker that is away: it throttles."""
     broker_error: ClassVar[type[FastwireError]]
     """The class of the errors that brokers answer."""
 
@@ -185,6 +187,7 @@ class PullSource(ClusteredSource[C, L, P]):
             granted.append(partition)
             partition.move(Stage.READING)
             partition.session += 1
+            partition.answers = 0
             partition.until = self._ends.until(partition.log, coverage)
             if partition.until is not None:
                 self.slots.end_at(partition.index, partition.until.a)
@@ -199,6 +202,32 @@ class PullSource(ClusteredSource[C, L, P]):
         # still the same log.
         witness = coverage.witness(partition.log) if partition.log_start < at.a else None
         self.slots.attach(partition.index, at, partition.session, witness)
+
+    # --- partitions that are read one at a time, without ``start``
+
+    def listen(self) -> None:
+        """Begin to keep the time, in place of ``start``: partitions are then found and assigned by the caller."""
+        self._tick()
+
+    @abstractmethod
+    async def find(self, place: tuple[str, int]) -> P | None:
+        """Return the partition at ``place`` as it is now, to be assigned; None if there is none.
+
+        Raises what the cluster's answers raise, also for a topic that is missing until that is certain.
+        """
+
+    @abstractmethod
+    async def falls_short(self, partition: P, end: Position, *, silent: bool) -> int | None:
+        """Return where the leader's log ends if that is before ``end``; None if it is not, or not known.
+
+        ``silent``: the leader has sent no records for a while.
+        """
+
+    def leave_replica(self, partition: P) -> bool:
+        """Read from the leader if a replica has nothing more, which may lag; return False if none is read from."""
+        return False
+
+    # --- ends
 
     def has_ended(self, partition: P) -> bool:
         """Return True if a granted partition was read up to the end of a bounded run."""

@@ -96,6 +96,13 @@ class Topics(ABC, Generic[P]):
                 self._take_in(name, number, coverage, changes, first=first)
         return changes
 
+    def take(self, place: tuple[str, int]) -> P:
+        """Return the partition at ``place`` of the metadata, to be read whatever was found of it before."""
+        if (known := self._latest.get(place)) is not None and known.over:
+            del self._latest[place]
+        self._take_in(*place, Coverage(), Changes(), first=True)
+        return self._latest[place]
+
     @abstractmethod
     def _matching(self, pattern: NamePattern, now: float) -> tuple[str, ...]:
         """Return the topics of the cluster that match ``pattern``."""

@@ -22,6 +22,7 @@ from ...runtime.logs import get_logger
 from ...runtime.shared import shared
 from ..links.brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from ..links.linkbook import CLIENT_MEMORY, TimedLinkBook
+from ..reading.topics import MISSING_S
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
@@ -86,6 +87,7 @@ class Cluster(BrokerBook[Link]):
         self._nodes: tuple[Address, ...] = ()
         self._nodes_until = 0.0
         self._asking: dict[str, asyncio.Task[Ranges]] = {}
+        self._missing_since: dict[str, float] = {}  # topics that brokers do not know
 
     @property
     def client_id(self) -> str:
@@ -130,6 +132,22 @@ class Cluster(BrokerBook[Link]):
         raise BrokerError(CreateCode(answer.code), what) if known else FastwireError(f"{what}: code {answer.code}")
 
     # --- partitions and their leaders
+
+    async def existing(self, topic: str) -> Ranges | None:
+        """Return the sequences of a topic, None if there is none of that name.
+
+        Raises the errors of ``ranges``, of which BrokerError UNKNOWN_TOPIC until that is certain.
+        """
+        try:
+            found = await self.ranges(topic)
+        except BrokerError as exc:
+            now = asyncio.get_running_loop().time()
+            since = self._missing_since.setdefault(topic, now)
+            if exc.code is not PartitionStatus.UNKNOWN_TOPIC or now - since < MISSING_S:
+                raise
+            return None
+        self._missing_since.pop(topic, None)
+        return found
 
     async def ranges(self, topic: str) -> Ranges:
         """Return the sequences of all partitions of a topic, asking the leaders that other brokers name.

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping
 from fastwire.errors import FastwireError
 from fastwire.grammar import NamePattern
 from fastwire.kafka.format.error import BrokerError, Code
+from fastwire.kafka.protocol.metadata import NO_ID, Topic, topic_id_text
 from fastwire.kafka.protocol.question import EARLIEST, LATEST, NO_MEMBER, Offsets
 from fastwire.position import Position
 
+from ....systems.kafka.cluster import Cluster
 from ....systems.kafka.refusal import is_for_good
-from ....systems.kafka.replica import ReplicaChoice
 from ..connections import Connections
 from ..offsetdriver import OffsetBroker
+from ..offsetranges import OffsetRanges
 from ..options import Options
 from ..ranges import QueryPartition
 from ..witness import Witness
-from .cluster import RangeCluster, incarnation_of
-from .rangereader import Records, place_of
 
 __all__ = ["KafkaBroker"]
 
@@ -26,18 +26,19 @@ COMMIT_PATIENCE_S = 10.0  # committed offsets serve monitoring only, so a batch 
 _TAKEN = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS})
 
 
-class KafkaBroker(OffsetBroker[RangeCluster]):
+class KafkaBroker(OffsetBroker):
     """Implements ``Broker``."""
 
-    def __init__(self, connections: Connections[RangeCluster], options: Options) -> None:
+    def __init__(self, connections: Connections[OffsetRanges], options: Options) -> None:
         super().__init__(connections, options)
+        self._kafka: Cluster = connections.cluster.source.cluster
         self._incarnations: dict[str, str] = {}
         self._committed: dict[QueryPartition, int] = {}
 
     # --- topics
 
     async def _find_topics(self) -> dict[str, list[QueryPartition]]:
-        options, cluster = self._options, self._cluster
+        options, cluster = self._options, self._kafka
         names: Iterable[str] = options.topics
         if isinstance(options.pattern, NamePattern):
             await cluster.refresh(None)
@@ -67,8 +68,8 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
         self._beginnings.clear()
         names = {partition.topic for partition in partitions}
         offsets = await self._offsets(partitions, LATEST)
-        topics = {name: self._cluster.topic(name) for name in names}
-        self._incarnations = {name: incarnation_of(topic) for name, topic in topics.items() if topic is not None}
+        topics = {name: self._kafka.topic(name) for name in names}
+        self._incarnations = {name: _incarnation(topic) for name, topic in topics.items() if topic is not None}
         found = {QueryPartition(*place): Position(*position) for place, position in offsets.found.items()}
         return found, {QueryPartition(*place): error for place, error in offsets.failed.items()}
 
@@ -83,14 +84,16 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
         names = {partition.topic for partition in partitions}
         if not names:
             return Offsets()
-        await self._cluster.refresh(names)
-        topics = {name: self._cluster.topic(name) for name in names}
+        await self._kafka.refresh(names)
+        topics = {name: self._kafka.topic(name) for name in names}
         there = [
             partition
             for partition in partitions
             if (topic := topics[partition.topic]) is not None and partition.index in topic.leaders
         ]
-        return await self._cluster.offsets({place_of(partition): timestamp for partition in there})
+        committed = self._options.own.get("isolationLevel") != "read_uncommitted"
+        wanted = {(partition.topic, partition.index): timestamp for partition in there}
+        return await self._kafka.list_offsets(wanted, read_committed=committed)
 
     async def _ask_beginnings(self, partitions: list[QueryPartition]) -> dict[QueryPartition, Position]:
         places = await self._places(partitions, EARLIEST)
@@ -101,11 +104,6 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
         what = f"finding a time in {partition}"
         found = self.patiently(what, lambda: self._places([partition], time_ms)).get(partition)
         return None if found is None or found.a < 0 else Position(found.a, -1)
-
-    async def _records(self, partition: QueryPartition, offset: int) -> Records:
-        await self._cluster.refresh([partition.topic])
-        link = await self._cluster.leader("fetch", place_of(partition))
-        return Records(self._cluster, partition, Position(offset, -1), link, ReplicaChoice(near=False))
 
     # --- commits
 
@@ -118,9 +116,9 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
             self.patiently("committing", lambda: self._commit(new), COMMIT_PATIENCE_S)
 
     async def _commit(self, positions: Mapping[QueryPartition, Position]) -> None:
-        cluster, group = self._cluster, self._options.subscription
+        cluster, group = self._kafka, self._options.subscription
         link = await cluster.coordinator(group)
-        offsets = {place_of(partition): (at.a, at.b) for partition, at in positions.items()}
+        offsets = {(partition.topic, partition.index): (at.a, at.b) for partition, at in positions.items()}
         for (topic, number), code in (await cluster.commit(link, group, offsets, NO_MEMBER)).items():
             error = BrokerError(code, f"group {group}, {topic} partition {number}")
             if code in _TAKEN:
@@ -135,3 +133,8 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
 
 class GroupTakenError(FastwireError):
     """The group has other members."""
+
+
+def _incarnation(topic: Topic) -> str:
+    """Return the topic's id as text; "" if the cluster is too old to have one."""
+    return "" if topic.topic_id == NO_ID else topic_id_text(topic.topic_id)

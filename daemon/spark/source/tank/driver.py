@@ -7,23 +7,28 @@ from fastwire.errors import FastwireError
 from fastwire.grammar import NamePattern
 from fastwire.position import Position
 
-from ....systems.tank.cluster import Ranges
+from ....systems.tank.cluster import Cluster, Ranges
 from ....systems.tank.refusal import is_for_good
+from ..connections import Connections
 from ..offsetdriver import OffsetBroker
+from ..offsetranges import OffsetRanges
+from ..options import Options
 from ..ranges import QueryPartition
 from ..witness import Witness
-from .cluster import RangeCluster, ReplacedError
-from .rangereader import BoundaryError, HoleError, Records
 
 __all__ = ["TankBroker"]
 
 
-class TankBroker(OffsetBroker[RangeCluster]):
+class TankBroker(OffsetBroker):
     """Implements ``Broker``. An answer about a topic has beginnings and ends of all its partitions."""
+
+    def __init__(self, connections: Connections[OffsetRanges], options: Options) -> None:
+        super().__init__(connections, options)
+        self._tank: Cluster = connections.cluster.source.cluster
 
     async def _find_topics(self) -> dict[str, list[QueryPartition]]:
         options = self._options
-        there = await self._cluster.topics()
+        there = await self._tank.topics()
         names: Iterable[str] = options.topics
         if isinstance(options.pattern, NamePattern):
             names = filter(options.pattern.matches, there)
@@ -64,46 +69,22 @@ class TankBroker(OffsetBroker[RangeCluster]):
     async def _ranges(self, partitions: Iterable[QueryPartition]) -> list[Ranges]:
         """Ask for the sequences of the topics that exist."""
         topics = {partition.topic for partition in partitions}
-        found = await asyncio.gather(*map(self._cluster.existing, topics))
+        found = await asyncio.gather(*map(self._tank.existing, topics))
         return [ranges for ranges in found if ranges is not None]
 
     def at_time(self, partition: QueryPartition, time_ms: int) -> Position | None:
         """Raise FastwireError: the dialect has no option for a time, because brokers do not look at timestamps."""
         raise FastwireError(f"{partition}: a TANK broker cannot find a time")
 
-    async def _records(self, partition: QueryPartition, offset: int, witness: int | None = None) -> Records:
-        link = await self._cluster.leader("fetch", (partition.topic, partition.index))
-        return Records(self._cluster, partition, Position(offset, 0), link, witness)
-
     async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
-        """The messages of a bundle come together, so the record is the last one of those that come."""
-        cluster = self._cluster
-        records = await self._records(partition, end.a - 1)
-        try:
-            while not cluster.chunks and records.position.a < end.a:
-                await records.news()
-            spans = [span for chunk in cluster.take_all() for span in chunk.spans()]
-        except (BoundaryError, HoleError):
-            return None
-        finally:
-            records.close()
+        spans = [span for chunk in await self._chunks(partition, end.a - 1, end.a) for span in chunk.spans()]
         if not spans or spans[-1].witness is None:
             return None
         return Witness(partition, spans[-1].end, spans[-1].witness)
 
     async def _compare(self, witness: Witness) -> bool:
-        """The scanner compares: another bundle may have other messages behind the one that was read."""
-        records = await self._records(witness.partition, witness.position.a, witness.value)
-        try:
-            while not await records.news():
-                pass
-        except ReplacedError:
-            return False
-        except (BoundaryError, HoleError):
-            return True
-        finally:
-            records.close()
-        return True
+        at = witness.position.a
+        return await self._look(witness.partition, at, at + 1, witness.value).holds()
 
     def commit(self, positions: Mapping[QueryPartition, Position]) -> None:
         """Do nothing: a broker keeps no progress."""

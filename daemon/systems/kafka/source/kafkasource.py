@@ -172,10 +172,47 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         """Return the text of ``error``, with advice."""
         return explained(error)
 
+    # --- partitions that are read one at a time
+
+    async def find(self, place: tuple[str, int]) -> Partition | None:
+        """See ``PullSource.find``."""
+        await self.cluster.refresh([place[0]])
+        topic = self.cluster.topic(place[0])
+        return self._topics.take(place) if topic is not None and place[1] in topic.leaders else None
+
+    async def falls_short(self, partition: Partition, end: Position, *, silent: bool) -> int | None:
+        """See ``PullSource.falls_short``.
+
+        A high watermark counts only where the epoch of the end is not known: that of a new leader may lie below what
+        its log holds, until its followers have caught up.
+        """
+        found = None if end.b < 0 else await self.cluster.epoch_end(partition.place, end.b)
+        ends = -1 if found is None else found[1]
+        if ends < 0 and silent and partition.replica.at_leader:
+            ends = self._exhausted(partition)
+        return ends if 0 <= ends < end.a else None
+
+    def leave_replica(self, partition: Partition) -> bool:
+        """See ``PullSource.leave_replica``."""
+        if partition.replica.at_leader or self._exhausted(partition) < 0:
+            return False
+        self._leaders.avoid_replica(partition)
+        return True
+
+    def _exhausted(self, partition: Partition) -> int:
+        """Return up to where the last answer lets this reader read, if that has been read; -1 otherwise."""
+        if not partition.answers:
+            return -1
+        result = self.slots.result(partition.index)
+        committed = self.settings.limits.read_committed and result.stable_offset >= 0
+        readable = result.stable_offset if committed else result.high_watermark
+        return readable if readable <= self.slots.position(partition.index).a else -1
+
     # --- what links tell
 
     def on_throttled(self, link: Link, seconds: float) -> None:
         """Count a throttle of a connection."""
+        self.throttled_until = self._loop.time() + link.throttled_s
         self._throttling.throttled(str(link), seconds, link.throttled_s, self._loop.time())
 
     def on_corrupt(self, batch: CorruptBatch) -> None:
@@ -198,6 +235,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
         for index in about if failed else fetched.answered:
             partition = self.partitions[index]
             if partition.granted and partition.link is link:
+                partition.answers += 1
                 result = self.slots.result(index)
                 self._answered(partition, replace(result, error=failed, leader=-1) if failed else result, fetched)
         if not self.holding:

@@ -45,7 +45,8 @@ class KafkaTopics(Topics[Partition]):
     async def ask(self, also: Collection[str] = ()) -> None:
         """Bring the metadata up to date; ``also`` are topics that others want to know about."""
         by_name = self._settings.pattern is None
-        await self._cluster.refresh({*self._settings.topics, *also} if by_name else None)
+        taken = (name for name, _ in self._latest)
+        await self._cluster.refresh({*self._settings.topics, *taken, *also} if by_name else None)
 
     def check(self, *, patient: bool) -> None:
         """Raise BrokerError for a named topic with an error; SourceFailed for a missing one, unless ``patient``."""

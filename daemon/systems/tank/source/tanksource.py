@@ -136,6 +136,19 @@ class TankSource(PullSource[Cluster, Link, Partition]):
             f"now from its beginning, as another one, set incarnation = {{ {topic} = {now + 1} }} in the source"
         )
 
+    # --- partitions that are read one at a time
+
+    async def find(self, place: tuple[str, int]) -> Partition | None:
+        """See ``PullSource.find``."""
+        ranges = await self.cluster.existing(place[0])
+        return self._topics.take(place) if ranges is not None and place[1] < ranges.count else None
+
+    async def falls_short(self, partition: Partition, end: Position, *, silent: bool) -> int | None:
+        """See ``PullSource.falls_short``: a topic that was created again may end there."""
+        topic, number = partition.place
+        ends = (await self.cluster.ranges(topic)).of(number).last + 1
+        return ends if ends < end.a else None
+
     # --- what links tell
 
     def on_corrupt(self, bundle: CorruptBundle) -> None:
@@ -156,6 +169,7 @@ class TankSource(PullSource[Cluster, Link, Partition]):
         for index in fetched.answered:
             partition = self.partitions[index]
             if partition.granted and partition.link is link:
+                partition.answers += 1
                 self._answered(partition, self.slots.result(index), self.slots.position(index))
         if not self.holding:
             link.pump()

@@ -9,7 +9,7 @@ import pytest
 from fastwire.grammar import NamePattern
 from fastwire.position import Position
 from fastwire_daemon.config import ConfigError
-from fastwire_daemon.spark.source.kafka.cluster import fetch_limits
+from fastwire_daemon.spark.source.kafka.system import settings_of
 from fastwire_daemon.spark.source.options import Where, columns_of, parse_options
 from fastwire_daemon.spark.source.ranges import QueryPartition
 from fastwire_daemon.spark.source.rows import ddl
@@ -219,9 +219,9 @@ def test_kafka_has_words_of_its_own() -> None:
     assert (found.system, str(found.connection.url)) == ("kafka", "kafka+ssl://h:9093")
     assert (found.topics, found.subscription, found.commits) == (("a", "b.c"), "g", True)
     assert found.own["isolationLevel"] == "read_uncommitted"
-    limits = fetch_limits(found)
+    limits = settings_of(found).limits
     assert (limits.read_committed, limits.response_bytes) == (False, 1 << 20)
-    assert fetch_limits(kafka()).read_committed
+    assert settings_of(kafka()).limits.read_committed
     connection = kafka(clientRack="eu-1a", clientId="me").connection
     assert (connection.rack, connection.client_id) == ("eu-1a", "me")
     assert (kafka().connection.rack, kafka().connection.client_id) == (None, None)

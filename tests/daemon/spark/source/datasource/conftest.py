@@ -52,7 +52,7 @@ def _serve(system: str) -> Serve:
 def _soon_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not know is missing after a moment."""
     for system in ("kafka", "tank"):
-        monkeypatch.setattr(f"fastwire_daemon.spark.source.{system}.cluster.MISSING_S", 0.05)
+        monkeypatch.setattr(f"fastwire_daemon.systems.{system}.cluster.MISSING_S", 0.05)
 
 
 @pytest.fixture

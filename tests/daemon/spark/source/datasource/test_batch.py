@@ -238,10 +238,11 @@ def test_connections_are_kept_from_task_to_task(serving: Serve) -> None:
     with serving(50) as scene:
         reader = BatchReader(given(scene))
         partitions = reader.partitions()
+        assert rows(reader, partitions) == list(range(50))
         before = scene.broker.accepted
-        for _ in range(3):
+        for _ in range(2):
             assert rows(reader, partitions) == list(range(50))
-        assert scene.broker.accepted == before + 1
+        assert scene.broker.accepted == before
 
 
 def test_whoever_ends_early_is_let_go(serving: Serve) -> None:

@@ -26,8 +26,8 @@ options, client, asking, values, reading = RANGES.options, RANGES.client, RANGES
 @pytest.fixture(autouse=True)
 def _soon_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not know is missing after a moment, and so is what a log does not have."""
-    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.cluster.MISSING_S", 0.05)
-    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.rangereader.SHORT_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.systems.kafka.cluster.MISSING_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.spark.source.offsetrangereader.SHORT_S", 0.05)
 
 
 @contextmanager
@@ -97,14 +97,6 @@ def test_a_range_is_read_from_the_replica_in_our_rack() -> None:
         assert set(broker.read_at) == {0, 2}
 
 
-def test_the_head_is_looked_into_at_the_leader() -> None:
-    with serving(50, nodes=3, racks=RACKS) as broker:
-        with asking(broker.url, clientRack="c") as one:
-            one.heads([T])
-            assert one.bytes_per_row() > 0
-        assert set(broker.read_at) == {0}
-
-
 @pytest.mark.parametrize("fault", ["refuses", "cannot be reached", "lags behind"])
 def test_a_replica_that_is_of_no_use_is_left_for_the_leader(fault: str) -> None:
     with serving(50, nodes=3, racks=RACKS) as broker:
@@ -147,7 +139,7 @@ def emptied(broker: KafkaDevBroker, times: int, high_watermark: int | None = Non
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_throttled_reader_gets_all_rows(fail: bool) -> None:
     with serving(50) as broker, closing(client(broker.url, fetchMaxBytes="1000")) as one:
-        one.run(one.cluster.refresh(["t"]))
+        one.run(one.cluster.source.find(("t", 0)))
         broker.throttle(60, 10)
         assert values(one, part(0, 500, epoch=0), fail=fail) == ALL
         assert broker.take_throttle() == 0
@@ -156,7 +148,7 @@ def test_a_throttled_reader_gets_all_rows(fail: bool) -> None:
 def test_throttling_is_no_silence() -> None:
     """The reader has less patience than the throttle lasts."""
     with serving(5) as broker, closing(client(broker.url)) as one:
-        one.run(one.cluster.refresh(["t"]))
+        one.run(one.cluster.source.find(("t", 0)))
         broker.throttle(800, 3)
         assert values(one, part(0, 50), patience_s=0.5) == ALL[:50]
 
@@ -165,7 +157,7 @@ def test_empty_answers_are_no_end() -> None:
     """As a broker gives them that is still fetching from tiered storage."""
     with serving(50) as broker, closing(client(broker.url)) as one:
         emptied(broker, 1000)
-        with pytest.raises(FastwireError, match=r"answers without records from offset 20 on \(high watermark 500\)"):
+        with pytest.raises(FastwireError, match=r"at last: from 20 on: the leader sends no records"):
             values(one, part(20, 500), patience_s=0.5)
         emptied(broker, 5)
         assert values(one, part(20, 500)) == ALL[20:500]
@@ -175,7 +167,7 @@ def test_a_high_watermark_that_lags_is_no_end_of_the_log() -> None:
     """A new leader holds all records before its followers have told it so."""
     with serving(50) as broker, closing(client(broker.url)) as one:
         emptied(broker, 1000, high_watermark=20)
-        with pytest.raises(FastwireError, match=r"answers without records from offset 20 on \(high watermark 20\)"):
+        with pytest.raises(FastwireError, match=r"at last: from 20 on: the leader sends no records"):
             values(one, part(20, 500, epoch=0), patience_s=0.5)
         emptied(broker, 5, high_watermark=20)
         assert values(one, part(20, 500, epoch=0)) == ALL[20:500]
@@ -225,9 +217,9 @@ def test_a_topic_that_was_made_again() -> None:
 def test_a_batch_that_cannot_be_decoded() -> None:
     with serving(10) as broker:
         broker.tamper = lambda request, frame: frame.replace(b"5:3", b"5:x")
-        left = lossy(broker, part(0, 100), "the batch before 60@0 cannot be decoded: CorruptMessage")
+        left = lossy(broker, part(0, 100), "the records from 50@0 up to 60@0 cannot be decoded: CorruptMessage")
         assert numbers_of(left) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-        assert lossy(broker, part(40, 55), "the batch before 60@0 cannot be decoded") == ALL[40:50]
+        assert lossy(broker, part(40, 55), "the records from 50@0 up to 55@0 cannot be decoded") == ALL[40:50]
         with closing(client(broker.url)) as one:  # outside of a range it is nobody's loss
             assert values(one, part(0, 50)) == ALL[:50]
             assert values(one, part(60, 100)) == ALL[60:100]
@@ -246,6 +238,16 @@ def test_records_without_a_time_have_none() -> None:
         with closing(client(broker.url)) as one:
             times = [each.column("timestamp").to_pylist() for each in reading(one, part(0, 3))]
             assert times == [[None] * 3]
+
+
+def test_times_that_do_not_fit_are_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("fastwire_daemon.spark.source.connections._told_unfit", False)
+    with serving() as broker:
+        broker.append("t", [encode_batch([Record(value=b"v", timestamp=1 << 60)])] * 2)
+        with closing(client(broker.url)) as one:
+            for _ in range(2):
+                assert values(one, part(0, 2)) == [b"v", b"v"]
+    assert sum("do not fit" in each.message for each in caplog.records) == 1
 
 
 # --- what the driver asks
