@@ -39,6 +39,9 @@ SCHEMA_S = 60.0  # of a schema with all that it refers to
 _QUESTION_S = SCHEMA_S + TIMEOUT_S + 40.0
 LARGEST_ANSWER = 16 << 20
 MOST_REFERENCES = 256
+NO_REGISTRY = ": what answers is not a schema registry: check registry.url, and for a proxy or a login page before it"
+# Web servers before a registry say these in HTML.
+_REFUSED = (http.client.UNAUTHORIZED, http.client.FORBIDDEN, http.client.TOO_MANY_REQUESTS)
 _JSON = "application/vnd.schemaregistry.v1+json, application/json"
 
 
@@ -167,7 +170,8 @@ class SchemaRegistry:
             raise UnknownSchemaError(f"{where}: {answer.get('message', 'not found')!s:.200}")
         if status != http.client.OK or not isinstance(answer, dict):
             what = "without JSON" if status == http.client.OK else f"{status} {http.client.responses.get(status, '')}"
-            raise RegistryAwayError(f"{where} answers {what.strip()}")
+            known = isinstance(answer, dict) or status in _REFUSED or status >= http.client.INTERNAL_SERVER_ERROR
+            raise RegistryAwayError(f"{where} answers {what.strip()}{'' if known else NO_REGISTRY}")
         return answer
 
     def _get(self, path: str) -> tuple[int, bytes]:

@@ -70,10 +70,11 @@ def test_an_unknown_id_is_asked_for_again(server: SchemaRegistryServer) -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ((503, b"maintenance"), "answers 503 Service Unavailable"),
-        ((401, b'{"error_code": 401, "message": "no"}'), "answers 401 Unauthorized"),
-        ((404, b"<html>no such page"), "answers 404 Not Found"),
-        ((200, b"<html>"), "answers without JSON"),
+        ((503, b"maintenance"), "answers 503 Service Unavailable$"),
+        ((401, b'{"error_code": 401, "message": "no"}'), "answers 401 Unauthorized$"),
+        ((401, b"<html>log in"), "answers 401 Unauthorized$"),
+        ((404, b"<html>no such page"), "answers 404 Not Found: what answers is not a schema registry"),
+        ((200, b"<html>"), "answers without JSON: what answers is not a schema registry: check registry.url"),
         ((200, b"[" * 100_000), "answers without JSON"),
         ((200, b"\xff"), "answers without JSON"),
         ((200, b"[]"), "answers without JSON"),
@@ -82,7 +83,7 @@ def test_an_unknown_id_is_asked_for_again(server: SchemaRegistryServer) -> None:
             (200, b'{"schema": "{}", "references": [{"subject": "a", "version": "x"}]}'),
             "reference without subject and version",
         ),
-        ((302, b""), "answers 302 Found"),
+        ((302, b""), "answers 302 Found: what answers is not a schema registry"),
     ],
 )
 def test_an_answer_without_a_schema_is_worth_a_retry(
