@@ -104,7 +104,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         (
             Panel(
                 "Backlog",
-                "Entries or offsets that brokers hold and that are not confirmed. No series: unknown.",
+                "Entries or offsets that brokers hold and that are not acknowledged. No series: unknown.",
                 "short",
                 ((_over("max", "fastwire_source_backlog_entries"), "{{pipeline}}"),),
             ),

@@ -218,7 +218,7 @@ def _source_facts(source: Mapping[str, Any], given: Collection[str]) -> Iterator
     if lag := table_of(source, "lag"):
         yield Fact(
             "lag",
-            f"{_count(lag, 'backlog_entries'):,} entries not confirmed; {_count(lag, 'behind_logs'):,} of "
+            f"{_count(lag, 'backlog_entries'):,} entries not acknowledged; {_count(lag, 'behind_logs'):,} of "
             f"{_count(lag, 'known_logs'):,} partitions behind",
         )
         for topic, silent in table_of(lag, "silent_topics").items():

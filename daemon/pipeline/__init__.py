@@ -1,1 +1,1 @@
-"""A pipeline: it takes chunks from a source, rolls them into a sink, and confirms what has landed."""
+"""A pipeline: it takes chunks from a source, rolls them into a sink, and acknowledges what has landed."""

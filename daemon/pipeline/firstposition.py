@@ -21,20 +21,20 @@ def refuse_lost_dataset(assignments: Iterable[Assignment], coverage: Coverage, s
     moved = [a for a in assignments if a.progress and coverage.start(a.log) is None]
     if moved:
         raise SourceFailed(
-            f"the dataset does not exist, but records of {moved[0].log} have already been confirmed to the broker"
+            f"the dataset does not exist, but records of {moved[0].log} have already been acknowledged to the broker"
             f" up to {format_position(system, moved[0].cursor or Position(-1, -1))}. If it should exist, find out why"
             " it does not (is its file system mounted, is sink.url that of its database?). To begin a new dataset"
-            " after the confirmed records, set sink.create = true",
+            " after the acknowledged records, set sink.create = true",
             configuration=True,
         )
 
 
 def tell_first_positions(firsts: Sequence[First], pipeline: str) -> None:
-    """Log the gaps of records that the broker has deleted, and the logs that begin behind confirmed records."""
+    """Log the gaps of records that the broker has deleted, and the logs that begin behind acknowledged records."""
     behind = [first.span.log for first in firsts if first.progress and first.span.gap is None]
     if behind:
         log.info(
-            "reading begins after the records that have been confirmed to the broker",
+            "reading begins after the records that have been acknowledged to the broker",
             pipeline=pipeline,
             logs=len(behind),
             first=str(behind[0]),

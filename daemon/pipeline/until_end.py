@@ -149,7 +149,7 @@ class _Standstill:
         waited = now - self._since
         why = (
             "the broker does not deliver all records that it held at the start: another consumer reads them and has "
-            "not confirmed them, or their delivery is delayed"
+            "not acknowledged them, or their delivery is delayed"
         )
         if waited >= self._limit_s:
             for index in unfinished:

@@ -131,7 +131,7 @@ class _Families:
         self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
         self.backlog = gauge(
             "fastwire_source_backlog_entries",
-            "Entries or offsets that the brokers hold and that are not confirmed, when asked last.",
+            "Entries or offsets that the brokers hold and that are not acknowledged, when asked last.",
         )
         self.stopped = gauge(
             "fastwire_source_stopped_partitions", "Partitions that are not read any more, by reason.", "reason"

@@ -342,7 +342,7 @@ class ValueDecoder(RecordRows):
         reason = str(bad)
         if self._keys is not None and is_of_key(bad) and bad.reason != Reason.NEW_COLUMNS:
             key = (opened or batch).column(KEY.removeprefix("_"))[bad.row].as_py()
-            reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
+            reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the dead letter has no other place for it
         stops = self._evolve == "strict" and bad.reason.startswith(Reason.NEW_COLUMNS)
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
 

@@ -77,7 +77,7 @@ class LimitedSource(Source, Protocol):
     For a Coverage that the other members of the group do not share.
     """
     goes_back: bool
-    """True if records that were confirmed come again when Coverage ends before them."""
+    """True if records that were acknowledged come again when Coverage ends before them."""
 
     def set_paused(self, index: int, *, paused: bool) -> None:
         """Request no more records of a log, or go on. Raises ValueError if the system cannot.

@@ -88,7 +88,7 @@ class Assignment:
 
     ``head`` is the last position that the broker held when the log was assigned (None: empty, or not reported);
     ``cursor`` is the subscription's durable cursor on the broker, None if the system has none. ``progress`` is true if
-    the cursor is past the beginning: an earlier consumer of the subscription has confirmed records.
+    the cursor is past the beginning: an earlier consumer of the subscription has acknowledged records.
     """
 
     index: int
@@ -261,7 +261,7 @@ class Source(Protocol):
 
     @property
     def backlog(self) -> int | None:
-        """The entries that the brokers hold and that are not confirmed, when asked last; None if it is not known."""
+        """The entries that the brokers hold and that are not acknowledged, when asked last; None if it is not known."""
 
     @property
     def stage_ns(self) -> Mapping[str, int]:

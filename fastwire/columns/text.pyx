@@ -125,7 +125,7 @@ cdef inline void put(Out* out, const char* text, int64_t size) noexcept nogil:
 
 cdef char[16] HEX = b"0123456789abcdef"
 cdef char[64] BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-cdef uint8_t[256] ESCAPE         # the letter after the backslash; 0: no escape
+cdef uint8_t[256] ESCAPE         # the character after the backslash; 0: no escape
 
 
 cdef void fill_tables() noexcept:

@@ -28,13 +28,17 @@ WORDS = (
     Former(r"divert", "dead letter", _FORMAT + _FORMER),
     Former(r"quarantin", "dead letter", ('"quarantine"): "dead_letters"',)),
     Former(r"\bon_bad\b", "on_error", ('"on_bad"): "on_error"',)),
-    Former(r"(?<!dead )\b(the|its|these|those|their|write|send|sends) letters\b", "dead letters"),
+    Former(r"(?<!dead )\b(the|its|this|these|those|their|write|send|sends) letters?\b", "dead letters"),
     Former(r"(?<!commit )\blog of (the|a|its) dataset\b|\bdataset's log\b|\bdataset[./]log\b", "commit log"),
     Former(r"setback", "failure of a sink"),
     Former(r"\batoms?\b", "entry"),
     Former(r"\bcut_(landed|staged)\b|coverage\.cut\b", "deduplicated; uncovered"),
     Former(r"\[\"room\"\]|\(\"permits\", \"room\"", "back_pressure"),
     Former(r"\bon_settled\b|Coverage\.settle", "floor"),
+    Former(
+        r"confirmed (to the broker|by another)|fastwire has not confirmed|hold and that are not confirmed",
+        "acknowledged: what a broker is told; it confirms",
+    ),
     Former(r"\b(nobody|somebody|whoever)\b", "the actor: the broker, the consumer, the caller"),
 )
 

@@ -46,7 +46,7 @@ def dead(
             help="With --replay: write anew what a killed command may have written, where that cannot be found out.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with --list one a letter.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with --list one for each.")] = False,
     config: StoreAccess = None,
     *,
     broker: BrokerOptions,

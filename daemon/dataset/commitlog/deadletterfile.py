@@ -27,7 +27,7 @@ _SCHEMA = pa.schema(
     ]
 )
 ERASED = "erased"
-"""The reason of a dead letter whose payload was erased. The letter stays, because its number names it in the log."""
+"""The reason of a dead letter whose payload was erased: it stays, because its number names it in the log."""
 
 # Payloads of one record batch, whose header takes 1 KiB: a larger letter is a batch of its own.
 _BATCH_BYTES = 1 << 20

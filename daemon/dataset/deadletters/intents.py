@@ -99,11 +99,11 @@ class Replays:
             self.open[self._number] = Intent(self._number, entry.writer, intent)
 
     def is_marked(self, entry: int, number: int) -> bool:
-        """Return True if this letter was written back to a topic."""
+        """Return True if this dead letter was written back to a topic."""
         return self._marked.meets(entry, number, number)
 
     def is_held(self, entry: int, number: int) -> bool:
-        """Return True if an open intent has this letter."""
+        """Return True if an open intent has this dead letter."""
         return self._held.meets(entry, number, number)
 
     def unmarked(self, intent: Intent) -> Iterator[tuple[int, int]]:

@@ -36,7 +36,7 @@ class KeptDeadLetter:
     at: str
     """Time of the commit, ISO 8601."""
     number: int
-    """Number of the letter in its commit, from 0."""
+    """Number of the dead letter in its commit, from 0."""
     topic: str
     partition: str
     position: str

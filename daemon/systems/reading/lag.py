@@ -22,7 +22,7 @@ MOST_SHOWN = 100  # logs on the status page, those with the largest backlog; onl
 
 @dataclass(frozen=True, slots=True)
 class LogLag:
-    """A broker's report of one log: ``head`` is the position of its newest record, ``done`` the confirmed position.
+    """A broker's report of one log: ``head`` is the position of its newest record, ``done`` the acknowledged position.
 
     ``backlog`` is the number of entries after ``done``.
     """
@@ -150,14 +150,14 @@ class Lag(ABC):
 
     @property
     def backlog(self) -> int | None:
-        """The entries that brokers hold and that are not confirmed; None if no broker has said it."""
+        """The entries that brokers hold and that are not acknowledged; None if no broker has said it."""
         return sum(lag.backlog for lag in self._lags.values()) if self._lags else None
 
     def _behind(self) -> int:
         return sum(self._is_behind(index, lag) for index, lag in self._lags.items())
 
     def _is_behind(self, index: int, lag: LogLag) -> bool:
-        """Return True if the broker holds a record that is neither received here nor confirmed by another consumer.
+        """Return True if the broker holds a record that is neither received here nor acknowledged by another consumer.
 
         A stopped log is not behind: it is not read.
         """

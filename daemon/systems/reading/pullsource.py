@@ -271,7 +271,7 @@ class PullSource(ClusteredSource[C, L, P]):
 
     async def heads(self) -> Mapping[int, Position]:
         """See ``Source.heads``."""
-        # The first assignment separates offsets that others have confirmed from unread ones.
+        # The first assignment separates offsets that others have acknowledged from unread ones.
         await self._lookup.assigned.wait()
         await self._lookup.found.wait()
         return self._lookup.heads

@@ -1,4 +1,4 @@
-"""Conformance tests of a system's source: each record lands once, and nothing is confirmed before the commit."""
+"""Conformance tests of a system's source: each record lands once, and nothing is acknowledged before the commit."""
 
 import functools
 from collections.abc import AsyncIterator
@@ -143,7 +143,7 @@ class SystemDelivery(SystemSuite):
 
     @on_uvloop
     async def test_a_dataset_that_vanishes_is_waited_for(self, scene: Scene, tmp_path: Path) -> None:
-        """While the folder of the dataset is gone none is created and nothing is confirmed; then landing continues."""
+        """While the folder of the dataset is gone none is created, nothing acknowledged; then landing continues."""
         path, away = tmp_path / "dataset", tmp_path / "away"
         sink = build_sink(scene.configured(path), memory=64 << 20)
         async with scene.running(sink) as run:
@@ -175,7 +175,7 @@ class SystemDelivery(SystemSuite):
 
     @on_uvloop
     async def test_the_end_of_the_topic_ends_a_run(self, scene: Scene) -> None:
-        """``--until-end`` ends when all records are committed and confirmed, also without any, and a second time."""
+        """``--until-end`` ends when all records are committed and acknowledged, also without any, and a second time."""
         sink = MemorySink()
         await scene.land(sink)
         assert sink.rows == []
@@ -232,7 +232,7 @@ class SystemDelivery(SystemSuite):
 
     @on_uvloop
     async def test_a_drain_commits_and_confirms_what_was_taken(self, scene: Scene) -> None:
-        """After SIGTERM everything received is committed and confirmed, and the broker keeps the rest."""
+        """After SIGTERM everything received is committed and acknowledged, and the broker keeps the rest."""
         sink = MemorySink()
         for number in range(200):
             scene.produce(50, number % 2, size=1000)

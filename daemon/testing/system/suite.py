@@ -149,9 +149,9 @@ class SystemSuite:
         try:
             return scene.broker.backlog(TOPIC, GROUP)
         except KeyError:
-            return len(scene.produced)  # the group has confirmed nothing yet
+            return len(scene.produced)  # the group has acknowledged nothing yet
 
     async def _check_backlog(self, scene: Scene, rows: int) -> None:
-        """Check that the group has all but ``rows`` records confirmed."""
+        """Check that the group has all but ``rows`` records acknowledged."""
         if "groups" not in self.lacks:
             await until(lambda: self._backlog(scene) == rows, f"a backlog of {rows}", lambda: self._backlog(scene))

@@ -87,7 +87,7 @@ def test_the_lines(run: Run, told: ServedDaemon) -> None:
         "  source       pulsar://127.0.0.1:6650",
         "  partitions   2 reading",
         "  connections  1 of 1 ready",
-        "  lag          1,500 entries not confirmed; 1 of 2 partitions behind",
+        "  lag          1,500 entries not acknowledged; 1 of 2 partitions behind",
         "  limited by   encode; what helps: sink.writers, sink.compression",
     ]
 

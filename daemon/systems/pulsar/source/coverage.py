@@ -14,7 +14,7 @@ MOST_HOLES = 1000  # holes of a shared log that are remembered although the brok
 
 
 class Landed(NamedTuple):
-    """Landed entries. ``floor``: everything up to it is settled. ``above``: intervals (after, up to) beyond it."""
+    """Landed entries. ``floor``: everything up to it is done with. ``above``: intervals (after, up to) beyond it."""
 
     floor: Position
     above: tuple[tuple[Position, Position], ...]
@@ -34,7 +34,7 @@ def landed_of(coverage: Coverage, log: Log, cursor: Position | None, *, ordered:
     """Return the landed entries of a log that Coverage knows.
 
     Holes are parts of chunked messages that are not complete, or what a shared subscription has not got yet: the broker
-    sends both again. Read in order, what its ``cursor`` has passed is settled, whatever it was.
+    sends both again. Read in order, what its ``cursor`` has passed is done with, whatever it was.
     """
     start = coverage.start(log) or PULSAR_EARLIEST
     intervals = coverage.intervals(log)
@@ -57,9 +57,9 @@ def skipped_holes(coverage: Coverage, log: Log, cursor: Position) -> list[tuple[
 
 
 def declared_gap(base: Position, cursor: Position) -> bool:
-    """Return the gap if the broker has confirmed entries behind ``base``, which it then never sends.
+    """Return the gap if another consumer has acknowledged entries behind ``base``, which it then never sends.
 
-    A cursor at the start of a later ledger confirms nothing by itself: brokers put it there when a ledger is full.
+    A cursor at the start of a later ledger acknowledges nothing by itself: brokers put it there when a ledger is full.
     """
     if cursor.a == base.a:
         return cursor.b > base.b

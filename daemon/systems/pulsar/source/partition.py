@@ -433,7 +433,7 @@ class Partition(StagedPartition, RoutedConsumer):
         base = max(landed.floor, staged)
         if self.cursor is None or not declared_gap(base, self.cursor):
             return None
-        gap = Gap(self.cursor, "the broker's cursor stands here: skipped, expired, or confirmed by another consumer")
+        gap = Gap(self.cursor, "the broker's cursor stands here: skipped, expired, or acknowledged by another consumer")
         return First(self.index, Span(self.log, base, base, 0, gap))
 
     def _behind(self, end: Position) -> bool:

@@ -166,7 +166,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             partition.void()
 
     def landed_up_to(self, partition: Partition) -> Position:
-        """Return the position up to which all entries of a partition have landed, or were confirmed before."""
+        """Return the position up to which all entries of a partition have landed, or were acknowledged before."""
         first = next(iter(self._coverage.intervals(partition.log)), None)
         if first is not None:
             return first[1]

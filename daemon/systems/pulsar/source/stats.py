@@ -33,7 +33,7 @@ class Asking(SourceLike, Protocol):
     partitions: list[Partition]
 
     def landed_up_to(self, partition: Partition) -> Position:
-        """Return the position up to which all entries of a partition have landed, or were confirmed before."""
+        """Return the position up to which all entries of a partition have landed, or were acknowledged before."""
 
 
 class Stats(Lag):

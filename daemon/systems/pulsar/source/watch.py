@@ -144,7 +144,7 @@ class Watch:
         """Return True if the coverage of ``partition`` has too many holes.
 
         In an ordered subscription holes are parts of messages that are held, or they come from a time as a shared one.
-        Another client may have confirmed the entries in them, and cumulative acks would wait for these entries.
+        Another client may have acknowledged the entries in them, and cumulative acks would wait for these entries.
         """
         intervals = len(coverage.intervals(partition.log))
         if partition.consumer.ordered:
@@ -178,8 +178,8 @@ class Watch:
             return skipped[0][0]
         self._kept[partition.index] = 0
         log.warning(
-            "the subscription has passed records in many places without landing them: they are taken for settled, and "
-            "would not land if its cursor were set back",
+            "the subscription has passed records in many places without landing them: they are taken as acknowledged, "
+            "and would not land if its cursor were set back",
             topic=str(partition.log),
             places=len(skipped),
             first=POSITIONS.format(skipped[0][0]),
