@@ -2,9 +2,11 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from fastwire.systems import grammar_named
 
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 from ..say import say
@@ -78,9 +80,10 @@ def infer(
     from ...config import ConfigError, parse_config, parse_connection
     from ...dataset.proof.report import counted
     from ...runtime.logs import configure
+    from ...systems.registry import system_named
     from .configuration import Place, configuration, lines
-    from .finding import NothingInferred, findings
-    from .framing import Sorted
+    from .finding import NothingInferred, findings, kept
+    from .framing import Kind, Sorted
     from .samples import newest
 
     configure(level="error")
@@ -90,6 +93,7 @@ def infer(
     if catalog and (config is None or sink != Format.ICEBERG):
         raise typer.BadParameter("is for --config with --sink iceberg", param_hint="--catalog")
     try:
+        connection = parse_connection({"url": url} | broker.keys())
         with argument("TOPIC"):
             found = newest(url, topics, records, broker.keys())
     except ConfigError as exc:
@@ -101,7 +105,11 @@ def infer(
     for kind, count in values.counts.most_common():
         say(f"  {counted(count, kind.one, kind)}")
     try:
-        schema = findings(values, topics[0], frozenset(maps or ()), times=times, registry=registry, say=say)
+        schema = None
+        if grammar_named(connection.system).keeps_schemas and not registry and values.kind not in (None, Kind.OBJECT):
+            schemas = system_named(connection.system).topic_schemas(connection)
+            schema = kept(schemas, connection.system, topics, say)
+        schema = schema or findings(values, topics[0], frozenset(maps or ()), times=times, registry=registry, say=say)
     except SchemaError as exc:
         say(f"no schema: {exc}. Name such a field by --map FIELD, or write the schema", err=True)
         raise typer.Exit(1) from None
@@ -109,15 +117,15 @@ def infer(
         say(f"no schema: {exc}", err=True)
         raise typer.Exit(1) from None
     place, name = Path(schema.file) if output is None else output, Path(schema.file).stem
+    known: dict[str, Any] = {} if output is None and schema.registered else {"schema": str(place)}
     if config is not None:
-        if output is None and (schema.keys["format"] != "json" or times):
-            why = "is needed: the schema of these values is a file" if not times else "is needed for --times"
-            raise typer.BadParameter(why, param_hint="--output")
-        known = {"schema": "infer", **({"maps": maps} if maps else {})} if output is None else {"schema": str(place)}
+        if output is None and times:
+            raise typer.BadParameter("is needed for --times", param_hint="--output")
+        if output is None and not schema.registered:
+            known = {"schema": "infer", **({"maps": maps} if maps else {})}
         columns = {"columns": ["*"] if "_timestamp" in schema.fields else ["*", "_timestamp"]}
-        system = parse_connection({"url": url} | broker.keys()).system
         text = configuration(
-            name, url, system, topics, broker, schema.keys | known | columns, Place(sink, name, catalog)
+            name, url, connection.system, topics, broker, schema.keys | known | columns, Place(sink, name, catalog)
         )
     if output is not None:
         output.write_bytes(schema.content)
@@ -141,6 +149,6 @@ def infer(
     if config is not None:
         told.append(f"the configuration is in {config}")
     else:
-        told += ["in the configuration", "", *lines(f"pipelines.{name}.decode", schema.keys | {"schema": str(place)})]
+        told += ["in the configuration", "", *lines(f"pipelines.{name}.decode", schema.keys | known)]
     for line in ("", *told):
         say(line)

@@ -2,19 +2,23 @@
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fastwire.decode.json.inference import Fact, Inference
 from fastwire.errors import FastwireError
 
 from ...dataset.proof.report import counted
+from ...net.schemaregistry import RegistrySchema, TopicSchemas, UnknownSchemaError
 from .framing import WRAPPER, Kind, Sorted
 
-__all__ = ["NothingInferred", "Schema", "findings"]
+__all__ = ["NothingInferred", "Schema", "findings", "kept"]
 
 Say = Callable[[str], None]
 _SHOWN_IDS = 5
+_BY_BROKERS = frozenset(("AVRO", "JSON", "PROTOBUF"))
 
 
 class NothingInferred(FastwireError):  # noqa: N818 - the values are as they are
@@ -34,6 +38,11 @@ class Schema(NamedTuple):
     """Keys of ``[decode]`` besides ``schema``."""
 
     @property
+    def registered(self) -> bool:
+        """True if values are decoded without its file, by the schemas of a registry or of brokers."""
+        return "registry" in self.keys
+
+    @property
     def fields(self) -> frozenset[str]:
         """The names of the fields, as far as the text has them."""
         made = json.loads(self.text) if self.text else {}
@@ -46,8 +55,7 @@ def findings(values: Sorted, topic: str, maps: frozenset[str], *, times: bool, r
     Raises SchemaError for JSON with too many columns, NothingInferred where there is no schema, and FastwireError if
     the ``registry`` does not answer.
     """
-    name = re.sub(r"[^A-Za-z0-9_]+", "_", topic.rpartition("/")[2]).strip("_") or "records"
-    kind = values.kind
+    name, kind = _name(topic), values.kind
     if kind == Kind.FRAMED:
         return _registered(values, name, registry, say)
     if kind == Kind.OBJECT:
@@ -55,6 +63,34 @@ def findings(values: Sorted, topic: str, maps: frozenset[str], *, times: bool, r
     if kind is None:
         raise NothingInferred("there are no records with a value: produce some, or take more with --records")
     raise NothingInferred(f"most values are {kind}, which have no fields: they land without [decode], as they are")
+
+
+def kept(schemas: TopicSchemas, system: str, topics: Sequence[str], say: Say) -> Schema | None:
+    """Return the newest schema that the brokers of ``system`` keep of ``topics``; None if there is none to decode by.
+
+    Raises NothingInferred if the topics have several formats, and FastwireError if the brokers do not answer.
+    """
+    found: dict[str, RegistrySchema] = {}
+    for topic in topics:
+        with suppress(UnknownSchemaError):
+            found[topic] = schemas.schema(topic, schemas.newest(topic))
+    if not any(each.kind in _BY_BROKERS for each in found.values()):
+        return None
+    for topic in topics:
+        kind = found[topic].kind if topic in found else "none"
+        say(f"  the brokers keep the schema of {topic}: {kind}")
+    if len({each.kind for each in found.values()}) > 1:
+        raise NothingInferred("a pipeline decodes values of one format: the topics have several")
+    topic, schema = next(iter(found.items()))
+    keys = {"format": schema.kind.lower(), "registry": system}
+    if schema.kind == "PROTOBUF":
+        keys["message"] = schema.message
+        return Schema(b64decode(schema.text), "", f"{_name(topic)}.desc", keys)
+    return Schema(schema.text.encode() + b"\n", schema.text, f"{_name(topic)}.avsc", keys)
+
+
+def _name(topic: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "_", topic.rpartition("/")[2]).strip("_") or "records"
 
 
 def _of_objects(values: Sorted, name: str, maps: frozenset[str], *, times: bool, say: Say) -> Schema:

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 import fastwire_daemon as fw
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.format.payload import Record, encode_single_entry
 from fastwire.systems import SYSTEMS
 from fastwire_daemon.cli.infer.command import Format
 from fastwire_daemon.config.fields import DATASET_TYPES
 from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.server import running
 from tests.daemon.cli.program import Run
 from tests.support.schema_registry import framed, serving
@@ -161,6 +165,43 @@ def test_a_descriptor_set_of_protobuf_comes_from_the_registry(run: Run, kafka: K
         assert (code, err) == (0, "")
         assert "shop.Order, shop.Other" in out and table_of(out)["message"] == "shop.Order"
         assert fw.read(kafka.url, topic, decode=table_of(out)).to_table().to_pylist() == [{"id": 7}]
+
+
+@pytest.mark.parametrize("kind", ["Avro", "ProtobufNative"])
+def test_a_schema_that_the_brokers_keep_needs_no_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schema = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}).encode()
+    value = b"\xfe\x03"
+    if kind == "ProtobufNative":
+        file = FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+        file.message_type.add(name="Order").field.add(name="id", number=1, type=3, label=1)
+        told = b64encode(FileDescriptorSet(file=[file]).SerializeToString()).decode()
+        schema = json.dumps({"fileDescriptorSet": told, "rootMessageTypeName": "shop.Order"}).encode()
+        value = b"\x08\xff\x01"
+    with running(PulsarDevBroker()) as broker:
+        for topic in ("orders", "other"):
+            broker.create_topic(topic)
+        version = broker.register_schema(
+            "orders", pb.Schema(name="", type=pb.Schema.Type.Value(kind), schema_data=schema)
+        )
+        broker.register_schema("other", pb.Schema(name="", type=pb.Schema.Json, schema_data=b"{}"))
+        for topic in ("orders", "other"):
+            metadata = pb.MessageMetadata(schema_version=version)
+            entry = encode_single_entry(
+                Record(value=value), producer_name="p", sequence_id=0, publish_time=1, metadata=metadata
+            )
+            broker.append(topic, [entry])
+        code, out, err = run("infer", broker.url, "orders")
+        assert (code, err) == (0, "") and f"keep the schema of orders: {kind[:4].upper()}" in out
+        assert "schema" not in table_of(out)
+        assert fw.read(broker.url, "orders", decode=table_of(out)).to_table().to_pylist() == [{"id": 255}]
+        assert run("infer", broker.url, "orders", "--config", "orders.toml")[0] == 0
+        assert run("run", "orders.toml", "--until-end")[0] == 0
+        assert duckdb.sql("SELECT id FROM 'orders/*.parquet'").fetchall() == [(255,)]
+        code, _, err = run("infer", broker.url, "orders", "other")
+        assert code == 1 and "the topics have several" in err
 
 
 def test_the_formats_of_a_configuration_are_those_of_datasets() -> None:
