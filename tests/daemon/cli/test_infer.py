@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import pyarrow.parquet as pq
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
@@ -184,7 +184,7 @@ def test_a_schema_that_the_brokers_keep_needs_no_file(
         for topic in ("orders", "other"):
             broker.create_topic(topic)
         version = broker.register_schema(
-            "orders", pb.Schema(name="", type=pb.Schema.Type.Value(kind), schema_data=schema)
+            "orders", pb.Schema(name="", type=kind, schema_data=schema)
         )
         broker.register_schema("other", pb.Schema(name="", type=pb.Schema.Json, schema_data=b"{}"))
         for topic in ("orders", "other"):
@@ -199,7 +199,7 @@ def test_a_schema_that_the_brokers_keep_needs_no_file(
         assert fw.read(broker.url, "orders", decode=table_of(out)).to_table().to_pylist() == [{"id": 255}]
         assert run("infer", broker.url, "orders", "--config", "orders.toml")[0] == 0
         assert run("run", "orders.toml", "--until-end")[0] == 0
-        assert duckdb.sql("SELECT id FROM 'orders/*.parquet'").fetchall() == [(255,)]
+        assert [pq.read_table(file)["id"].to_pylist() for file in Path("orders").glob("*.parquet")] == [[255]]
         code, _, err = run("infer", broker.url, "orders", "other")
         assert code == 1 and "the topics have several" in err
 
