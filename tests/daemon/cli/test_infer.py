@@ -183,9 +183,7 @@ def test_a_schema_that_the_brokers_keep_needs_no_file(
     with running(PulsarDevBroker()) as broker:
         for topic in ("orders", "other"):
             broker.create_topic(topic)
-        version = broker.register_schema(
-            "orders", pb.Schema(name="", type=kind, schema_data=schema)
-        )
+        version = broker.register_schema("orders", pb.Schema(name="", type=kind, schema_data=schema))
         broker.register_schema("other", pb.Schema(name="", type=pb.Schema.Json, schema_data=b"{}"))
         for topic in ("orders", "other"):
             metadata = pb.MessageMetadata(schema_version=version)
