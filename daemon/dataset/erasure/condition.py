@@ -17,6 +17,8 @@ _TOKEN = re.compile(
 )
 _FORM = """must be such as "key = 'a'", "customer.id IN (7, 8)", or several of these joined by AND"""
 
+_OF_NO_LITERAL = ("NaN", "Infinity", "-Infinity")  # texts in JSON lines, of columns of numbers
+
 Literal = str | int | float | bool
 
 
@@ -61,12 +63,13 @@ class Condition:
         return found
 
     def is_met(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row of JSON is meant."""
-        return all(_is_in(_value(row, term.column), term.values) for term in self.terms)
+        """Return whether a row of JSON is meant. Raises ConditionError as ``rows`` does, by the value of the row."""
+        found = [_is_in(_value(row, term.column), term) for term in self.terms]  # a list: each of them is checked
+        return all(found)
 
     def has(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row of JSON has all columns, with a null or not."""
-        return all(term.column[0] in row for term in self.terms)
+        return all(_has(row, term.column) for term in self.terms)
 
 
 def parse_condition(text: str) -> Condition:
@@ -195,5 +198,29 @@ def _value(row: Any, path: Sequence[str]) -> Any:
     return row
 
 
-def _is_in(value: Any, values: Sequence[Literal]) -> bool:
-    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
+def _has(row: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        if row is None:  # it may have the column in other rows
+            return True
+        if not isinstance(row, Mapping) or name not in row:
+            return False
+        row = row[name]
+    return True
+
+
+def _is_in(value: Any, term: _Term) -> bool:
+    if value is None or value in _OF_NO_LITERAL or (isinstance(value, Mapping) and value.keys() == {"base64"}):
+        return value in term.values
+    kind, name = _kind(value), ".".join(term.column)
+    same = [each for each in term.values if _kind(each) == kind]
+    if same:
+        return value in same
+    if kind in ("object", "array"):
+        raise ConditionError(f"{name} is an {kind}: name one of its columns")
+    raise ConditionError(f"{term.values[0]!r} is no value of the column {name}, which has a {kind}")
+
+
+def _kind(value: Any) -> str:
+    """Return the kind of a value of JSON: values of different kinds are never equal."""
+    kinds = {bool: "truth value", int: "number", float: "number", str: "text", list: "array"}
+    return kinds.get(type(value), "object")

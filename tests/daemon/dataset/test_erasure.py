@@ -142,7 +142,7 @@ def test_dead_letters_with_the_text_lose_their_bytes(dataset: Path, medium: Buck
     with pytest.raises(DatasetMismatchError, match="no file has all columns"):
         erased(dataset, medium, "person = '77'")
     # The condition has a text, so letters are looked into; no row has it.
-    found = erased(dataset, medium, "value IN (-1, -2) AND value = '77'")
+    found = erased(dataset, medium, "value IN (-1, '77')")
     assert (found.rows, found.dead_letters, found.dead_letter_files) == (0, 1, 1)
     letters = pa.ipc.open_file(path).read_all()
     assert letters["payload"].to_pylist() == [b"", b"about 8"]
@@ -354,12 +354,54 @@ def test_numbers_that_have_become_text_are_named_as_both(extension: str) -> None
         assert how.look(BytesIO(outlet.getvalue()), condition).rows == 1
 
 
+LINES = b"""{"id": 7, "done": true, "load": 0.5, "customer": {"id": 1}, "tags": ["x"], "_key": "a"}
+{"id": "7", "done": false, "load": "NaN", "customer": {"id": 2}, "tags": null, "_key": {"base64": "/w=="}}
+{"id": null, "done": null, "load": null, "customer": {"id": null}, "tags": null, "_key": null}
+"""
+
+
 @pytest.mark.parametrize("text", ["key = 1", "customer.id = 'a'", "customer = 1", "topic = true", "timestamp = 'x'"])
 def test_literals_that_a_column_cannot_have(text: str) -> None:
     how = rewriter("parquet")
     assert how is not None
     with pytest.raises(ConditionError, match=r"is no value of the column|name one of its columns"):
         how.look(BytesIO(packed("parquet")), parse_condition(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("id = 7", "7 is no value of the column id, which has a text"),  # it has become text in later lines
+        ("id = '7'", "'7' is no value of the column id, which has a number"),
+        ("customer = 'a'", "customer is an object: name one of its columns"),
+        ("done = 1", "1 is no value of the column done, which has a truth value"),
+        ("id IN (7, '7') AND done = 'true'", "'true' is no value of the column done, which has a truth value"),
+        ("tags = 'x'", "tags is an array: name one of its columns"),
+    ],
+)
+def test_literals_that_a_value_of_a_line_cannot_have(text: str, says: str) -> None:
+    how = rewriter("jsonl")
+    assert how is not None
+    with pytest.raises(ConditionError, match=f"^{says}$"):
+        how.look(BytesIO(LINES), parse_condition(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "meant", "known"),
+    [
+        ("id IN (7, '7')", 2, True),
+        ("id IN (7, '7') AND done = true", 1, True),
+        ("load = 0.5", 1, True),  # beside a NaN, which is a text
+        ("_key = 'a'", 1, True),  # beside one that is no text
+        ("customer.id = 1", 1, True),
+        ("customer.nr = 1", 0, False),
+        ("nr = 1", 0, False),
+    ],
+)
+def test_rows_of_lines_of_many_kinds(text: str, meant: int, known: bool) -> None:
+    how = rewriter("jsonl")
+    assert how is not None
+    assert how.look(BytesIO(LINES), parse_condition(text)) == (meant, known)
 
 
 # --- processes
