@@ -3,7 +3,8 @@
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,15 @@ def scene_on(disk: SmallDisk, dev_scene: Callable[..., Scene], **options: Any) -
     return scene
 
 
-def free_after(disk: SmallDisk, seconds: float) -> threading.Timer:
-    """Delete the filler after a while."""
+@contextmanager
+def freed_after(disk: SmallDisk, seconds: float) -> Iterator[None]:
+    """Delete the filler after a while, and before the disk goes."""
     timer = threading.Timer(seconds, lambda: os.unlink(disk.seen / "filler"))
     timer.start()
-    return timer
+    try:
+        yield
+    finally:
+        timer.join()
 
 
 def test_full_disk_in_the_middle_of_a_file_is_waited_out(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
@@ -62,8 +67,8 @@ def test_full_disk_when_a_log_entry_is_written_is_waited_out(
         script = {"at": step, "do": "fill", "folder": str(disk.path)}
         with scene.run(prefix=disk.prefix, script=script) as daemon:
             eventually(lambda: disk.free == 0 and (disk.seen / "filler").exists(), "a full disk")
-            free_after(disk, 1.5)
-            daemon.wait_done()
+            with freed_after(disk, 1.5):
+                daemon.wait_done()
         scene.judge()
 
 

@@ -273,7 +273,8 @@ async def test_a_request_for_a_producer_is_taken_back_when_no_answer_comes() -> 
         client = replace(client_settings(broker.url), operation_timeout_s=0.2)
         with pytest.raises(ProduceError, match="not answered within"):
             await open_topic(client, "t", ProducerSettings()).__aenter__()
-        assert hostile.heard == ["PRODUCER", "CLOSE_PRODUCER"]
+        await until(lambda: len(hostile.heard) > 1, "it is taken back")
+    assert hostile.heard == ["PRODUCER", "CLOSE_PRODUCER"]
 
 
 # --- refusals and limits

@@ -1,6 +1,6 @@
 """TubeMQ servers whose answers cannot be right: a pipeline survives each of them, and lands every message once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -62,13 +62,11 @@ async def test_an_offset_that_is_another_one(scene: Scene, method: Method, dista
 
 
 async def test_offsets_that_are_always_other_ones_are_asked_for_with_pauses(scene: Scene) -> None:
-    assert isinstance(scene.broker, TubeMQDevBroker)
     sink = MemorySink()
     scene.produce(50, 0)
     async with scene.running(sink) as run:
         await run.until(lambda: len(sink.rows) == 50, "the first messages")
-        liar = lying(scene.broker, Method.GET, elsewhere(Method.GET, 28), 1 << 30)
-        scene.produce(50, 0)
+        liar = _lying(scene, lambda: scene.produce(50, 0), Method.GET, elsewhere(Method.GET, 28), 1 << 30)
         await run.until(
             lambda: "pending" in (run.pipeline.status()["source"] or {}).get("partitions", {}), "a partition that rests"
         )
@@ -81,17 +79,32 @@ async def test_an_answer_that_never_comes(scene: Scene) -> None:
     await _lied_to(scene, Method.GET, wrong_serial)
 
 
+def _lying(scene: Scene, then: Callable[[], object], method: Method, lie: Lie, times: int = 1) -> lying:
+    """Begin to lie, in one turn of the broker with ``then``: it answers nobody between them, as it has no messages."""
+    assert isinstance(scene.broker, TubeMQDevBroker)
+    broker = scene.broker
+
+    def begin() -> lying:
+        liar = lying(broker, method, lie, times)
+        then()
+        return liar
+
+    return broker.call(begin)
+
+
 async def _lied_to(scene: Scene, method: Method, lie: Lie) -> None:
     """Land some messages, register the partitions again on new connections, and be lied to once."""
-    assert isinstance(scene.broker, TubeMQDevBroker)
     sink = MemorySink()
     scene.produce(50, 0)
     scene.produce(50, 1)
-    async with scene.running(sink) as run:
-        await run.until(lambda: len(sink.rows) == 100, "the first messages")
-        liar = lying(scene.broker, method, lie)
+
+    def more() -> None:
         scene.broker.drop_connections()
         scene.produce(50, 0)
         scene.produce(50, 1)
+
+    async with scene.running(sink) as run:
+        await run.until(lambda: len(sink.rows) == 100, "the first messages")
+        liar = _lying(scene, more, method, lie)
         await run.until(lambda: len(sink.rows) >= 200 and not liar.left, "the other messages, and the lie")
     assert sorted(sink.values) == sorted(scene.produced)
