@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import datetime
 from functools import partial
 from numbers import Integral
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Records", "read"]
 
 KEPT_LETTERS = 1000
+NEWEST = 1000
+"""Number of records before the end of each partition whose columns count where none of those asked for is there."""
 
 
 def read(
@@ -318,6 +321,8 @@ class Records:
         """Return the columns of no records."""
         decoder = decoder_for(self._connection, self._decode, self._topics.names)
         if decoder is not None:
+            if decoder.infers:
+                self._infer_from_end(decoder)
             own = types_of_records(self._connection.system, decoder.prefix)
             fields = decoder.fields
             made = [fields[name] if name in fields else pa.field(name, own[name]) for name in decoder.columns]
@@ -325,6 +330,15 @@ class Records:
             return pa.schema(made) if chosen is None else schema_with_nulls(pa.schema(made), chosen)
         own = types_of_records(self._connection.system)
         return pa.schema([pa.field(name, own[name]) for name in self._columns or own])
+
+    def _infer_from_end(self, decoder: "ValueDecoder") -> None:
+        """Infer the columns of no records from the newest ones that the topics hold: a quiet hour has these columns."""
+        newest = copy(self)  # shares the list of what is to be closed
+        newest._start = system_named(self._connection.system).start_of(f"-{NEWEST}", self._topics)
+        newest._end = None
+        with newest._feeding() as feed:
+            pieces = newest._pieces(feed)
+            next(first_inferred(decoder, pieces, None, self._columns, partial(self._inferred, decoder, None)), None)
 
     def _note(self, letters: Sequence[DeadLetter]) -> None:
         self.dead_letter_count += len(letters)

@@ -18,6 +18,7 @@ import pytest
 
 import fastwire_daemon as fw
 from fastwire.errors import FastwireError
+from fastwire.kafka.producing.payload import encode_block_batch, encode_values
 from fastwire.systems import row_of
 from fastwire_daemon.cli.commands import query
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
@@ -427,6 +428,18 @@ def test_names_that_sql_does_not_tell_apart_are_refused(run: Run, kafka: KafkaDe
     assert rows(run, kafka.url, "mixed", "SELECT who FROM mixed", *options) == [{"who": {"X": 1, "x": 2}}]
     [everything] = rows(run, kafka.url, "mixed", "SELECT * FROM mixed", *options)
     assert [*everything.values()] == ["Bern", "Basel", {"X": 1, "x": 2}]
+
+
+def test_a_time_without_records_has_the_columns_of_those_before(run: Run, kafka: KafkaDevBroker) -> None:
+    kafka.create_topic("old", 2)
+    values = [b'{"amount": 2.5}', b'{"amount": 1}']
+    kafka.append("old", [encode_block_batch(encode_values(values), 2, base_timestamp=1_700_000_000_000)])
+    sql = "SELECT count(*) AS n, max(amount) AS most FROM old WHERE _timestamp > now() - INTERVAL 1 HOUR"
+    assert rows(run, kafka.url, "old", sql, "--decode", "json") == [{"n": 0, "most": None}]
+    table = fw.read(kafka.url, "old", start="-1h", decode="json").to_table()
+    assert (table.schema.names, table.num_rows) == (["amount"], 0)
+    with pytest.raises(FastwireError, match="did you mean"):
+        fw.read(kafka.url, "old", start="-1h", decode="json", columns=["amounts"]).to_table()
 
 
 def test_a_topic_without_fields_says_so(run: Run, kafka: KafkaDevBroker) -> None:
