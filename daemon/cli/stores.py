@@ -24,6 +24,8 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
     except ValueError as exc:
         raise ConfigError([Problem("", "PATH", str(exc))]) from None
     if not isinstance(url, StoreUrl):
+        if Path(path).is_file():
+            raise ConfigError([Problem("", "PATH", f"{path} is a file: give the folder of a dataset, as in sink.path")])
         return None
     if config is None:
         return bucket_of(SinkConfig.model_construct(type="parquet", path=url, store=None))

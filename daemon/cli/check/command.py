@@ -25,7 +25,7 @@ def check(
         typer.Option("--all", help="With --connect: of a dataset for each topic, tell all and not the first ones."),
     ] = False,
 ) -> None:
-    """Check a configuration and print the guarantee of each pipeline.
+    """Check a configuration. Prints what each pipeline guarantees.
 
     Exit code 78: the configuration is wrong; 1: another check has failed.
     """

@@ -35,9 +35,9 @@ class Shell(StrEnum):
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="The shell that runs the script.", show_default=False)],
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Shell that runs the script.", show_default=False)],
 ) -> None:
-    """Print a script that completes commands, options and values: eval "$(fastwire-consume completion bash)"."""
+    """Print a script that completes commands. Its use: eval "$(fastwire-consume completion bash)"."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # public, without __all__
 
     if shell is Shell.BASH:

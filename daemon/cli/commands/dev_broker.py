@@ -12,7 +12,7 @@ __all__ = ["dev_broker"]
 
 
 def dev_broker(
-    system: Annotated[System, typer.Argument(help="Protocol to serve.", show_default=False)],
+    system: Annotated[System, typer.Argument(metavar="SYSTEM", help="Protocol to serve.", show_default=False)],
     port: Annotated[
         int | None,
         typer.Option("--port", metavar="P", min=0, max=65535, help="Port; default: that of the system; 0: a free one."),
@@ -28,7 +28,7 @@ def dev_broker(
         list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to create; may be repeated.")
     ] = None,
 ) -> None:
-    """Serve an embedded in-memory broker, for tests and first tries, until Ctrl-C."""
+    """Serve an embedded broker, in memory, until Ctrl-C. It is for tests and first tries."""
     from ...devbroker.base import dev_broker as make
     from ...devbroker.server import serve
 

@@ -28,7 +28,7 @@ def erase(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     config: StoreAccess = None,
 ) -> None:
-    """Take rows out of the files of a dataset, and the bytes out of dead letters that have one of the texts in them.
+    """Erase rows of a dataset. Dead letters that have one of the texts in them lose their bytes.
 
     For a folder of many datasets this is done for each of them; those without the columns have only dead letters.
     Each file with such rows is written anew and takes the place of the old one under its name. The commit log

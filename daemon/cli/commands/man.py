@@ -6,7 +6,7 @@ __all__ = ["man"]
 
 
 def man(ctx: typer.Context) -> None:
-    """Print the manual page of all commands: > /usr/local/share/man/man1/fastwire-consume.1."""
+    """Print the manual page of all commands. Its place: /usr/local/share/man/man1/fastwire-consume.1."""
     from ..manual import manual_page
 
     assert ctx.parent is not None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["query"]
 
+LEAST_BYTES = 16 << 20
 SHOWN = 1000
 
 
@@ -92,7 +93,7 @@ def query(
 
     from ...config import ConfigError, parse_connection
     from ...config.rowwise import quoted
-    from ...config.text import parse_size
+    from ...config.text import format_size, parse_size
     from ...prompt.background import Background
     from ...prompt.decoding import known_fields
     from ...prompt.query import (
@@ -124,7 +125,8 @@ def query(
         raise typer.BadParameter("a table is for the terminal", param_hint="--format")
     sql = sql.strip().rstrip(";") or f"SELECT * FROM {quoted(next(iter(named)))}"
     with argument("--memory"):
-        limit = parse_size(memory)
+        if (limit := parse_size(memory)) < LEAST_BYTES:
+            raise ValueError(f"must be at least {format_size(LEAST_BYTES)}, which the engine needs itself")
     with argument("SQL"), opened(limit) as engine:
         tables = tables_of(engine, sql, named)
         check_bytes(engine, sql, ("key", "value") if keys is None else ("_key", "_value"))

@@ -64,7 +64,7 @@ def run(
     ] = "info",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Same as --log-level debug.")] = False,
 ) -> None:
-    """Run pipelines until a signal: the first SIGTERM or Ctrl-C commits and exits, a second aborts."""
+    """Run pipelines until a signal. The first SIGTERM or Ctrl-C commits and exits, a second aborts."""
     from ...config import load_config
     from ...runtime.logs import configure
 

@@ -6,7 +6,7 @@ __all__ = ["schema"]
 
 
 def schema() -> None:
-    """Print the JSON Schema of configuration files, for editors and generators."""
+    """Print the JSON Schema of configurations, for editors."""
     import json
 
     from ...config import json_schema

@@ -30,7 +30,7 @@ def spark(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's log at level INFO.")] = False,
 ) -> None:
-    """Run the Spark jobs: decode records, keep dead letters aside, drop duplicates, write a table."""
+    """Run Spark jobs. They decode records, keep dead letters aside, drop duplicates and write a table."""
     from ...config import load_config
     from ...runtime.logs import configure
     from ...spark.job.run import chosen_jobs, open_session, run_jobs

@@ -10,7 +10,7 @@ __all__ = ["unit"]
 def unit(
     hardened: Annotated[bool, typer.Option("--hardened", help="Add systemd's sandboxing options.")] = False,
 ) -> None:
-    """Print a systemd unit that runs this installation: > /etc/systemd/system/fastwire@.service."""
+    """Print a systemd unit that runs this installation. Its place: /etc/systemd/system/fastwire@.service."""
     from ...service.systemd import unit as unit_text
 
     typer.echo(unit_text(hardened), nl=False)

@@ -25,7 +25,7 @@ def verify(
     ] = False,
     config: StoreAccess = None,
 ) -> None:
-    """Prove from the files and the commit log of a dataset that it holds every record once. Exit code 1: it does not.
+    """Prove that a dataset holds every record once. Reads its files and its commit log. Exit code 1: it does not.
 
     For a folder of many datasets, all of them are verified: the totals, and details of those with problems.
     For the URL of a PostgreSQL database, compare each table with its positions, rows and dead letters.

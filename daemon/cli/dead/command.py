@@ -51,7 +51,7 @@ def dead(
     *,
     broker: BrokerOptions,
 ) -> None:
-    """Show the dead letters of a dataset: records that could not be decoded, with reasons and positions.
+    """Show the dead letters of a dataset. They are records that could not be decoded, with reasons and positions.
 
     For a folder of many datasets they are those of all. Without --replay nothing in the dataset is changed. Daemons may
     write meanwhile.

@@ -33,7 +33,7 @@ def demo(
         ),
     ] = Broker.EMBEDDED,
 ) -> None:
-    """Run a demo: produce records to a broker, land them as Parquet, verify the dataset, and print the figures."""
+    """Produce, land as Parquet, verify, and print the figures."""
     from ...systems.registry import system_named
     from .demo import demo as run_demo
 

@@ -79,6 +79,8 @@ def demo(
     """
     show = console or Console(highlight=False, soft_wrap=True)
     file = path.with_name(path.name + ".toml")
+    if not path.absolute().parent.is_dir():
+        raise DemoFailed(f"{path.absolute().parent} is not a folder: use another --path")
     _clear(path, file)
     serving = (_real if broker == "real" else _embedded)(system, records, show)
     with serving as (url, topic):

@@ -30,9 +30,9 @@ def infer(
     url: Annotated[str, typer.Argument(metavar="URL", help=URL_HELP, show_default=False)],
     topics: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC...", help="Names of topics.", show_default=False, autocompletion=complete_topic),
+        typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False, autocompletion=complete_topic),
     ],
-    records: Annotated[int, typer.Option("--records", min=1, help="Number of records to look at.")] = 10_000,
+    records: Annotated[int, typer.Option("--records", metavar="N", min=1, help="Records to look at.")] = 10_000,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +70,7 @@ def infer(
     *,
     broker: BrokerOptions,
 ) -> None:
-    """Look at the newest records of topics: print their format, a schema, a table [decode], and what is odd.
+    """Print a schema for the newest records of topics. Also their format, a table [decode], and what is odd.
 
     Moves no cursor and acknowledges nothing. The environment variable FASTWIRE_TOKEN may hold a token,
     FASTWIRE_PASSWORD a password.

@@ -114,7 +114,7 @@ def produce(
     *,
     broker: BrokerOptions,
 ) -> None:
-    """Write records to a topic: the lines of standard input, or generated ones. Ctrl-C flushes and ends.
+    """Write records to a topic. They are lines of standard input, or generated ones. Ctrl-C flushes and ends.
 
     In JSON lines value, key and ordering_key are text, null or {"base64": "..."}; a null value is a tombstone.
     The environment variable FASTWIRE_TOKEN may hold a token, FASTWIRE_PASSWORD a password.

@@ -24,6 +24,12 @@ def test_a_demo_of_each_system(run: Run, tmp_path: Path, system: str) -> None:
     assert "Five rows" in out
 
 
+def test_a_place_without_a_folder_is_said_before_a_broker_starts(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("demo", "--path", tmp_path / "no" / "data", "--records", 10)
+    assert (code, out) == (1, "")
+    assert "is not a folder: use another --path" in " ".join(err.split())
+
+
 @pytest.mark.parametrize("there", ["data/_fastwire/dataset.json", "data/notes.txt", "data", "data.toml"])
 def test_what_is_not_of_a_demo_is_left_alone(run: Run, tmp_path: Path, there: str) -> None:
     file = tmp_path / there

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ def test_version(run: Run) -> None:
 def test_help_names_every_command(run: Run) -> None:
     code, out, err = run("--help")
     assert (code, err) == (0, "")
+    assert re.search(r"^  [a-z].*\.\.\.$", out, re.MULTILINE) is None, "the first sentence of a command is too long"
     for command in ("run", "check", "verify", "tail", "produce", "dev-broker", "demo", "unit", "schema"):
         assert re.search(rf"^  {command} +[A-Z]", out, re.MULTILINE), command
         code, out_of_command, _ = run(command, "-h")
@@ -68,6 +70,16 @@ def test_usage_is_2(run: Run, arguments: list[str], message: str) -> None:
     code, out, err = run(*arguments)
     assert code == 2
     assert message in out + err
+
+
+@pytest.mark.parametrize(
+    "command", [("verify",), ("dead",), ("expire", "--older", "1d"), ("erase", "--where", "key = 'a'")]
+)
+def test_a_file_is_no_dataset(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / "landing.toml"
+    file.touch()
+    told = f"PATH: {file} is a file: give the folder of a dataset, as in sink.path\n"
+    assert run(*command, file) == (78, "", told)
 
 
 def test_help_is_quick_to_load() -> None:

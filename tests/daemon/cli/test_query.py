@@ -207,6 +207,7 @@ WRONG = {
     "parquet on standard output": (("orders", "--format", "parquet"), "needs --output"),
     "a schema without a format": (("orders", "--schema-file", "x.avsc"), "is for --decode"),
     "no memory": (("orders", "--memory", "lots"), "--memory"),
+    "too little memory": (("orders", "--memory", "5"), "--memory: must be at least 16MiB"),
 }
 
 

@@ -46,7 +46,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
 
 @pytest.fixture(autouse=True)
 def impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing may come; what a server says is waited for."""
+    """Shorten the wait for what may never come; what a server says is waited for."""
     if "server" not in request.fixturenames or request.getfixturevalue("server") in ("http", "alert"):
         return
     for name in ("pulsar", "kafka", "tank"):
