@@ -20,7 +20,7 @@ from .storage.store import ObjectStorage
 from .tableformat import TITLES, PublishedTable
 from .tableschema import data_columns, partition_columns, unfit
 
-__all__ = ["bucket_of", "publication_of", "storage_at", "table_of", "table_refusal"]
+__all__ = ["bucket_of", "publication_of", "storage_at", "table_in", "table_of", "table_refusal"]
 
 # The package for each format of tables, for catalogs and their settings, and the extra that brings it.
 _NEEDED = {
@@ -93,13 +93,20 @@ def table_of(
     storage: Storage, description: Description, catalog: Mapping[str, str] | None = None, *, hasty: bool = False
 ) -> PublishedTable:
     """Return the table in which a dataset is published; ``catalog`` is by default that of its creation."""
-    if description.table == "iceberg":
+    return table_in(storage, description.table, description.id, catalog or description.catalog, hasty=hasty)
+
+
+def table_in(
+    storage: Storage, format: str, owner: str, catalog: Mapping[str, str], *, hasty: bool = False
+) -> PublishedTable:
+    """Return the table in ``format`` of the dataset whose id is ``owner``; "": of one that does not exist yet."""
+    if format == "iceberg":
         from .tables.iceberg import IcebergTable
 
-        return IcebergTable(storage, description.id, catalog or description.catalog, hasty=hasty)
+        return IcebergTable(storage, owner, catalog, hasty=hasty)
     from .tables.delta import DeltaLog  # its library takes 60 MiB
 
-    return DeltaLog(storage, description.id)
+    return DeltaLog(storage, owner)
 
 
 def table_refusal(options: DatasetOptions) -> str:

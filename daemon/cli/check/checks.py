@@ -230,6 +230,38 @@ def _table(
     return CheckResult(name, "table", True, f"it has the files of the log entries up to {table.upto:,}")
 
 
+def _new_table(name: str, sink: SinkConfig | SparkOutput, medium: "Bucket | None" = None) -> list[CheckResult]:
+    """Ask the catalog for the table of a dataset that does not exist yet; one that exists is compared with its table.
+
+    Where each topic has a table, the catalog is asked for that of a topic named "topic".
+    """
+    from ...config.catalog import catalog_of
+    from ...config.fields import TOPIC
+    from ...dataset.origin import look_at
+    from ...dataset.place import storage_at, table_in
+    from ...dataset.tableformat import TableStoppedError
+    from ...runtime.errors import DatasetError
+
+    path, by_topic = str(sink.path), TOPIC in str(sink.path)
+    try:
+        if not sink.table_format or look_at(path, None, medium) is not None:
+            return []
+    except (DatasetError, OSError):
+        return []  # reported as dataset, or as folder
+    catalog = {key: value.replace(TOPIC, "topic") for key, value in catalog_of(sink).items()}
+    table = table_in(storage_at(path, medium, patient=False), sink.table_format, "", catalog)
+    try:
+        seen = table.look()
+    except (TableStoppedError, OSError) as exc:
+        lands = "Records land, and are published when it takes files"
+        return [CheckResult(name, "table", False, f"{exc}. {lands}", retried=True)]
+    if seen is not None and not by_topic:
+        why = f"the {table.title} table {table.url} exists, and the dataset does not: it takes no files of a new one. "
+        return [CheckResult(name, "table", False, f"{why}Name another table, or restore the dataset", retried=True)]
+    told = f"the catalog answers, and has no table {table.url} yet"
+    return [CheckResult(name, "table", True, told)] if catalog and not by_topic else []
+
+
 def _columns_of_table(name: str, pipeline: PipelineConfig) -> CheckResult:
     """Check that a table can have the columns of the pipeline."""
     from ...dataset.tableformat import TITLES
@@ -324,7 +356,7 @@ def folder_checks(config: Config) -> list[CheckResult]:
     results = []
     for name, pipeline in config.pipelines.items():
         if pipeline.sink.has_log and isinstance(pipeline.sink.path, Path):
-            results.append(_folder(name, pipeline.sink.path))
+            results += [_folder(name, pipeline.sink.path), *_new_table(name, pipeline.sink)]
         elif pipeline.sink.has_log and isinstance(pipeline.sink.path, StoreUrl):
             results += _store(name, pipeline.sink.path, pipeline.sink, pipeline)
     for name, job in config.spark.items():
@@ -332,7 +364,7 @@ def folder_checks(config: Config) -> list[CheckResult]:
         if isinstance(output.path, StoreUrl):
             results += _store(f"spark.{name}", output.path, output, None)
         else:
-            results.append(_folder(f"spark.{name}", output.path))
+            results += [_folder(f"spark.{name}", output.path), *_new_table(f"spark.{name}", output)]
         results.append(_folder(f"spark.{name}", output.dead_letters))
     return results
 
@@ -401,7 +433,8 @@ def _store(
     if not result.ok:
         return [result]
     age_s = 0.0 if pipeline is None else pipeline.sink.roll.age
-    return [result, *_lifecycle(name, bucket, age_s), *dataset_checks(name, url, pipeline, bucket)]
+    more = [*dataset_checks(name, url, pipeline, bucket), *_new_table(name, sink, bucket)]
+    return [result, *_lifecycle(name, bucket, age_s), *more]
 
 
 def _lifecycle(name: str, bucket: "Bucket", age_s: float) -> list[CheckResult]:

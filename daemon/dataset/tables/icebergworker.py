@@ -104,12 +104,29 @@ _SIGNED = {
 }  # fmt: skip
 
 
+NO_CATALOG = (
+    "what answers is not a catalog, because it is no JSON: check catalog.uri, and for a proxy or a login page before it"
+)
+_NO_JSON = "type=json_invalid"
+
+
 class _Worker:
     def __init__(self) -> None:
         self._catalogs: dict[str, Catalog] = {}
         self._seen: dict[str, Table] = {}
 
-    def answer(self, request: Mapping[str, Any]) -> Any:
+    def reply(self, line: str) -> dict[str, Any]:
+        """Return the reply to a line: ``answer``, or why there is none: ``raced`` or ``stopped``."""
+        try:
+            return {"answer": self._answer(json.loads(line))}
+        except (CommitFailedException, TableAlreadyExistsError) as exc:
+            return {"raced": str(exc)}
+        except Exception as exc:
+            why = str(exc).strip()
+            # The library has the answer read by its models, which tell neither the URL nor that it is a page.
+            return {"stopped": NO_CATALOG if _NO_JSON in why else f"{type(exc).__name__}: {why.partition(chr(10))[0]}"}
+
+    def _answer(self, request: Mapping[str, Any]) -> Any:
         """Carry out one request; ``table`` of it are the settings, ``client`` names who asks."""
         catalog = self._catalog(request["table"])
         name, owner, client = request["table"]["table"], request["owner"], request["client"]
@@ -429,12 +446,6 @@ def main() -> None:
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while (line := requests.get()) is not None:
         try:
-            answer = {"answer": worker.answer(json.loads(line))}
-        except (CommitFailedException, TableAlreadyExistsError) as exc:
-            answer = {"raced": str(exc)}
-        except Exception as exc:
-            answer = {"stopped": f"{type(exc).__name__}: {str(exc).strip().partition(chr(10))[0]}"}
-        try:
-            print(json.dumps(answer), file=answers, flush=True)
+            print(json.dumps(worker.reply(line)), file=answers, flush=True)
         except BrokenPipeError:
             return

@@ -15,6 +15,8 @@ from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.cli.check import connect
 from fastwire_daemon.cli.check.checks import CheckResult, refusals
 from fastwire_daemon.config import load_config
+from fastwire_daemon.dataset.tableformat import TableStoppedError
+from fastwire_daemon.dataset.tables import iceberg
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import running
@@ -23,6 +25,10 @@ from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.registry import build_sink, dataset_options
 from tests.daemon.cli.orders import AnyBroker, shown_name
 from tests.daemon.cli.program import GOOD, Run
+
+FOREIGN = {
+    "version": 1, "upto": 0, "types": {}, "strict": [], "partitions": [], "trouble": "another's", "location": "/x",
+}  # fmt: skip
 
 
 def test_check_says_what_will_happen(run: Run, good: Path, tmp_path: Path) -> None:
@@ -75,6 +81,36 @@ def test_check_says_how_a_table_is_made_and_kept(run: Run, good: Path, tmp_path:
     code, out, _ = run("check", good)
     assert code == 1
     assert "  table    FAILED: the Delta table at" in out and "was not made by fastwire, or replaced" in out
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "  table    the catalog answers, and has no table shop.orders yet\n"),
+        (
+            TableStoppedError("no entry: 403"),
+            "  table    FAILED: the Iceberg table shop.orders: no entry: 403. Records",
+        ),
+        (FOREIGN, "  table    FAILED: the Iceberg table shop.orders exists, and the dataset does not"),
+    ],
+)
+def test_the_catalog_of_a_table_that_does_not_exist_yet_is_asked(
+    run: Run, good: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, told: str
+) -> None:
+    class Catalog:
+        def ask(self, request: dict[str, Any], until: float, earlier_until: float) -> Any:
+            assert request["do"] == "look" and request["table"]["uri"] == "http://127.0.0.1:1"
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    monkeypatch.setattr(iceberg, "worker_of", lambda catalog: Catalog())
+    monkeypatch.setattr(connect, "check_connections", lambda config, every: [])
+    table = 'type = "iceberg"\ncatalog = { type = "rest", uri = "http://127.0.0.1:1" }\ntable = "shop.orders"'
+    good.write_text(good.read_text().replace('type = "parquet"', table))
+    code, out, _ = run("check", good, "--connect")
+    assert told in out
+    assert code == (1 if "FAILED" in told else 0)
 
 
 def test_check_refuses_columns_that_a_table_cannot_have(run: Run, good: Path, tmp_path: Path) -> None:

@@ -28,10 +28,12 @@ from fastwire_daemon.dataset.tables import iceberg, icebergprocess
 from fastwire_daemon.dataset.tables import publication as tablepublication
 from fastwire_daemon.dataset.tables.iceberg import IcebergTable
 from fastwire_daemon.dataset.tables.icebergprocess import Worker, worker_of
+from fastwire_daemon.dataset.tables.icebergworker import NO_CATALOG, _Worker
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
 from fastwire_daemon.runtime.outside import waiting
 from tests.support import icebergs, rolls, tables
+from tests.support.answering import answering
 
 _COMMIT = STEPS[STEPS.index("entry-linked") : STEPS.index("committed") + 1]
 _TYPES = (Column("n", "i", True),)
@@ -193,6 +195,16 @@ def test_a_catalog_that_is_away_stops_publishing_and_not_landing(tmp_path: Path)
     assert writer.stopped == ""
     icebergs.assert_landed(tmp_path, range(20))
     assert noted(tmp_path) == ["1-1", "2-4"], "several log entries are one commit of the table"
+
+
+def test_a_page_is_no_answer_of_a_catalog() -> None:
+    page = b"<!DOCTYPE html><title>Sign in</title>"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n" % len(page)
+    with answering(head + page) as port:
+        table: dict[str, Any] = {"type": "rest", "name": "x", "uri": f"http://127.0.0.1:{port}", "table": icebergs.NAME}
+        table |= {"root": "/x", "location": "file:///x", "store": {}}
+        reply = _Worker().reply(json.dumps({"do": "look", "owner": "", "client": "", "table": table}))
+    assert reply == {"stopped": NO_CATALOG}
 
 
 @pytest.fixture
