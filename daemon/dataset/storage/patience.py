@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 # Encoders write headers of a few bytes; a system call for each would cost more than the copy. Many files may be open.
 _GATHER_BYTES = 64 << 10
+# The kernel begins to write what is older than half a minute, so a commit would wait for nearly all bytes of its files.
+_BEGUN_BYTES = 8 << 20
 
 
 class Medium(Protocol):
@@ -90,6 +92,8 @@ class PatientFile(io.RawIOBase):
         self._patience = patience
         self._gathered = bytearray()
         self._size = 0
+        self._given = 0  # bytes that the operating system has
+        self._begun = 0  # those that it was told to write to the disk
         self.checksum = 0
         """CRC-32C of the bytes given to the operating system: of all bytes, after :meth:`flush`."""
         self._descriptor: int | None = patience(lambda: disk.create(path), path)
@@ -148,4 +152,8 @@ class PatientFile(io.RawIOBase):
         while view:
             written = self._patience(lambda rest=view: self._disk.write(descriptor, rest), self._path)  # type: ignore[misc]
             self.checksum = crc32c(view[:written], self.checksum)
+            self._given += written
             view = view[written:]
+        if self._given - self._begun >= _BEGUN_BYTES:
+            self._disk.begin_sync(descriptor, self._begun, self._given - self._begun)
+            self._begun = self._given

@@ -64,6 +64,52 @@ class FullDisk(Disk):
         return stop.is_set()
 
 
+class BegunDisk(Disk):
+    """Notes the ranges that the kernel is to write before the sync."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[tuple[int, int]] = []
+        self.written = 0
+
+    def write(self, file: int, data: memoryview) -> int:
+        self.written += (some := super().write(file, data[: 3 << 20]))
+        return some
+
+    def begin_sync(self, file: int, first: int, size: int) -> None:
+        assert first + size == self.written, "all that the kernel has, and nothing else"
+        self.begun.append((first, size))
+        super().begin_sync(file, first, size)
+
+
+def test_a_large_file_reaches_the_disk_while_it_is_written(tmp_path: Path) -> None:
+    disk = BegunDisk()
+    storage = FolderStorage(str(tmp_path), disk, Patience(disk))
+    piece = bytes(range(256)) * (5 << 12)  # 5 MiB
+    with storage.create("large") as file:
+        for _ in range(7):
+            file.write(piece)
+        file.write(b"end")
+        file.flush()
+        assert disk.begun == [(0, 10 << 20), (10 << 20, 10 << 20), (20 << 20, 10 << 20)]
+        storage.sync([file])
+    assert (tmp_path / "large").read_bytes() == piece * 7 + b"end"
+    disk.begin_sync = lambda *_: pytest.fail("a small file is written by its sync")  # type: ignore[method-assign]
+    storage.write_synced("small", piece)
+
+
+def test_an_error_of_a_write_that_was_only_begun_is_left_to_the_sync(tmp_path: Path) -> None:
+    disk = Disk()
+    read, write = os.pipe()
+    try:
+        disk.begin_sync(write, 0, 1)
+        with pytest.raises(OSError, match="Invalid argument"):
+            disk.sync([write])
+    finally:
+        os.close(read)
+        os.close(write)
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_waited_out_wherever_it_is_met(tmp_path: Path, code: int) -> None:
     disk = FullDisk(0, code)
