@@ -388,7 +388,7 @@ def _uninferable(decode: Mapping[str, Any]) -> list[tuple[str, str]]:
         wrong.append(("transform", f"needs columns that are known: {without} has none before the first record"))
     columns = decode.get("columns", ["*"])
     if isinstance(columns, list | tuple) and "*" not in columns:
-        wrong.append(("columns", f'has "*" beside {without}: it stands for the fields, which come with the records'))
+        wrong.append(("columns", f'must have "*" beside {without}: the fields come with the records'))
     return wrong
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Piece",
     "Undecoded",
+    "check_chosen",
     "chosen_columns",
     "decode_table",
     "decoded",
@@ -52,8 +53,8 @@ def decode_table(
 ) -> DecodeConfig | None:
     """Return the table ``[decode]`` of an argument, which is that table or its format; None for none.
 
-    The columns of JSON without a table are inferred. Fields are inferred all of them, of which the caller takes the
-    ``columns``.
+    The columns of JSON without a table are inferred. Fields that come with the records are decoded all of them, of
+    which the caller takes the ``columns``.
 
     Raises ConfigError; ValueError for ``columns`` that undecoded records do not have, and for none.
     """
@@ -64,7 +65,8 @@ def decode_table(
         if decode == "json":
             keys["schema"] = INFER
         wanted = None if columns is None else list(columns)
-        if wanted is not None and keys.get("schema") == INFER and "*" not in wanted:
+        comes_later = keys.get("schema") == INFER or (keys.get("schema") is None and keys.get("registry") is not None)
+        if wanted is not None and comes_later and "*" not in wanted:
             wanted = ["*", *(name for name in wanted if name in types_of_records(system, "_"))]
         return parse_decode(keys if wanted is None else keys | {"columns": wanted})
     system_named(system).built(columns)
@@ -118,15 +120,28 @@ def decoded(
         return
     try:
         for rows in decoder.decode(batch, runs, _patient()):
-            chosen = chosen_columns(decoder, columns)
+            if not rows.batch.num_rows and not rows.dead_letters:
+                continue  # the schema of the first record has made columns
+            chosen = chosen_columns(columns)
             yield Piece(rows.batch if chosen is None else with_nulls(rows.batch, chosen), rows.dead_letters)
     except LogRefusedError as exc:
         raise exc.with_traceback(None) from None
 
 
-def chosen_columns(decoder: "ValueDecoder", columns: Sequence[str] | None) -> Sequence[str] | None:
-    """Return those of ``columns`` that the caller takes of the decoded ones, None for all: who infers makes more."""
-    return None if columns is None or "*" in columns or not decoder.infers else columns
+def chosen_columns(columns: Sequence[str] | None) -> Sequence[str] | None:
+    """Return those of ``columns`` that the caller takes of the decoded ones, None for all."""
+    return None if columns is None or "*" in columns else columns
+
+
+def check_chosen(decoder: "ValueDecoder", columns: Sequence[str] | None, whose: str) -> None:
+    """Raise FastwireError if ``whose`` columns, those of ``decoder``, are not all of ``columns``."""
+    known = ("*", *decoder.columns)
+    if strange := next((name for name in columns or () if name not in known), None):
+        verb = "has" if whose.endswith("schema") else "have"
+        raise FastwireError(
+            f'{whose} {verb} no field "{strange}"{nearest(strange, known) or "."} '
+            f"The columns are {', '.join(decoder.columns)}; a written schema may have fields that come later"
+        )
 
 
 def first_inferred(
@@ -154,12 +169,8 @@ def first_inferred(
             break
     values = chain.from_iterable(batch.column("value") for batch, _ in first)
     decoder.infer(value.as_py() for value in islice(values, wanted) if value.is_valid)
-    known = ("*", *decoder.columns)
-    if rows and (strange := next((name for name in columns or () if name not in known), None)):
-        raise FastwireError(
-            f'the first {min(rows, wanted):,} records have no field "{strange}"{nearest(strange, known) or "."} '
-            f"They have {', '.join(decoder.columns)}; a written schema may have fields that come later"
-        )
+    if rows:
+        check_chosen(decoder, columns, f"the first {min(rows, wanted):,} records")
     inferred()
     yield from first
     yield from pieces

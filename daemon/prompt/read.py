@@ -23,7 +23,7 @@ from ..systems.base import TopicReader
 from ..systems.registry import reading, system_named
 from .background import Background
 from .columns import asked_for, in_schema, only_columns, schema_with_nulls, with_columns
-from .decoding import Undecoded, chosen_columns, decode_table, decoded, decoder_for, first_inferred
+from .decoding import Undecoded, check_chosen, chosen_columns, decode_table, decoded, decoder_for, first_inferred
 from .feed import Feed
 from .progress import Progress
 
@@ -260,7 +260,7 @@ class Records:
         left = self._limit
         if left == 0:
             return
-        decoder = decoder_for(self._connection, self._decode, self._topics.names)
+        decoder = self._decoder()
         with self._feeding() as feed:
             progress.share = lambda: None if feed.opened is None else feed.opened.share
             pieces = self._pieces(feed)
@@ -276,6 +276,12 @@ class Records:
                         left -= piece.num_rows
                         if left <= 0:
                             return
+
+    def _decoder(self) -> "ValueDecoder | None":
+        decoder = decoder_for(self._connection, self._decode, self._topics.names)
+        if decoder is not None and decoder.fields and not decoder.infers:
+            check_chosen(decoder, self._columns, "the newest schema")
+        return decoder
 
     def _inferred(self, decoder: "ValueDecoder", only: Collection[str] | None) -> None:
         self.names = decoder.columns
@@ -319,14 +325,14 @@ class Records:
 
     def _empty(self) -> pa.Schema:
         """Return the columns of no records."""
-        decoder = decoder_for(self._connection, self._decode, self._topics.names)
+        decoder = self._decoder()
         if decoder is not None:
             if decoder.infers:
                 self._infer_from_end(decoder)
             own = types_of_records(self._connection.system, decoder.prefix)
             fields = decoder.fields
             made = [fields[name] if name in fields else pa.field(name, own[name]) for name in decoder.columns]
-            chosen = chosen_columns(decoder, self._columns)
+            chosen = chosen_columns(self._columns)
             return pa.schema(made) if chosen is None else schema_with_nulls(pa.schema(made), chosen)
         own = types_of_records(self._connection.system)
         return pa.schema([pa.field(name, own[name]) for name in self._columns or own])

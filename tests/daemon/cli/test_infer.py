@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 import fastwire_daemon as fw
+from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Record, encode_single_entry
 from fastwire.systems import SYSTEMS
@@ -195,6 +196,13 @@ def test_a_schema_that_the_brokers_keep_needs_no_file(
         assert (code, err) == (0, "") and f"keep the schema of orders: {kind[:4].upper()}" in out
         assert "schema" not in table_of(out)
         assert fw.read(broker.url, "orders", decode=table_of(out)).to_table().to_pylist() == [{"id": 255}]
+        chosen: dict[str, Any] = {"decode": table_of(out), "columns": ["_offset", "id"]}
+        assert fw.read(broker.url, "orders", **chosen).to_table().to_pylist() == [{"_offset": 0, "id": 255}]
+        followed = fw.follow(broker.url, "orders", **chosen)
+        assert next(followed).records.to_pylist() == [{"_offset": 0, "id": 255}]
+        followed.close()
+        with pytest.raises(FastwireError, match='the newest schema has no field "ids", did you mean "id"'):
+            fw.read(broker.url, "orders", decode=table_of(out), columns=["ids"]).to_table()
         assert run("infer", broker.url, "orders", "--config", "orders.toml")[0] == 0
         assert run("run", "orders.toml", "--until-end")[0] == 0
         assert [pq.read_table(file)["id"].to_pylist() for file in Path("orders").glob("*.parquet")] == [[255]]

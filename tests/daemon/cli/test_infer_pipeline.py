@@ -344,7 +344,7 @@ def test_a_dataset_with_other_columns_of_the_records_is_refused_in_words(tmp_pat
     [
         ({"format": "avro"}, 'is for format = "json"'),
         ({"registry": "pulsar"}, "has the schemas of the values"),
-        ({"columns": ["_offset"]}, 'has "*" beside'),
+        ({"columns": ["_offset"]}, 'must have "*" beside'),
         ({"columns": ["*", "id"]}, "is not known before there are records"),
         ({"transform": "SELECT 1 AS a FROM batch"}, "needs columns that are known"),
     ],

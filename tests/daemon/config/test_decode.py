@@ -102,7 +102,7 @@ def test_a_registry_needs_no_schema_file(schema: Path) -> None:
     assert found is not None
     assert (found.registered, found.inferred, found.definition) == (True, True, None)
     for more, expected in (
-        ('columns = ["id"]', 'decode.columns: has "*" beside a registry without a schema file'),
+        ('columns = ["id"]', 'decode.columns: must have "*" beside a registry without a schema file'),
         ('transform = "SELECT id FROM batch"', "decode.transform: needs columns that are known: a registry without"),
         ('columns = ["*", "_x"]', 'decode.columns: "_x" is not known before there are records'),
     ):

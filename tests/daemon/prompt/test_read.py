@@ -236,7 +236,7 @@ def test_columns_that_are_inferred_can_be_named(broker: Any) -> None:
     for table in (records.to_table(), records.to_reader().read_all()):
         assert table.column_names == ["city", "_partition"] and table.num_rows == 10_001
         assert table["city"].drop_null().to_pylist() == ["Bern"]
-    with pytest.raises(FastwireError, match=r'first 10,000 records have no field "ctiy", did you mean "city"\? They'):
+    with pytest.raises(FastwireError, match=r'first 10,000 records have no field "ctiy", did you mean "city"\? The'):
         fw.read(broker.url, "values", **wanted | {"columns": ["ctiy"]}).to_table()
     assert fw.read(broker.url, "values", **wanted | {"limit": 0}).to_table().column_names == ["city", "_partition"]
     first = next(iter(fw.follow(broker.url, "values", decode="json", columns=["city", "absent"])))
