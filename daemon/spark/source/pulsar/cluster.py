@@ -1,10 +1,13 @@
 """A Pulsar cluster as one of Spark's processes reads it: the daemon's connections, and consumers on them."""
 
 import asyncio
+import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
+from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -16,10 +19,11 @@ from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ....net.endpoint import LinkLost
+from ....systems.links.linkbook import TimedLinkBook
 from ....systems.pulsar.cluster import Cluster
 from ....systems.pulsar.link import Link
 from ....systems.pulsar.settings import ClientSettings, client_fields
-from ..connections import POOL_BYTES, RangeBook
+from ..connections import POOL_BYTES, tell_unfit
 from ..options import Options
 from ..ranges import QueryPartition
 from ..rows import Rows
@@ -39,11 +43,14 @@ def topic_of(partition: QueryPartition) -> Topic:
     return topic if partition.index < 0 else topic.of_partition(partition.index)
 
 
-class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
+class RangeCluster(Cluster, TimedLinkBook[tuple[Address, Address], Link]):
     """One connection to each broker, for questions and for the entries of one range at a time.
 
-    ``window`` is the number of messages that are requested ahead.
+    ``window`` is the number of messages that are requested ahead. ``chunks`` are those that came and were not taken,
+    ``ended_by`` is what has ended the reading before its end.
     """
+
+    chunk_age_s = math.inf  # a range has an end, so a reader takes the open chunk itself
 
     def __init__(self, settings: ClientSettings, window: int) -> None:
         self.window = window
@@ -52,6 +59,11 @@ class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
         self.service = settings.url
         self._indexes: dict[QueryPartition, int] = {}
         self.settings = replace(settings, on_corrupt="stop")  # a frame has no place for dead letters
+        self.chunks: deque[Chunk] = deque()
+        self.ended_by: Exception | None = None
+        self._reading: Link | None = None
+        self._news = asyncio.Event()
+        self._time = asyncio.get_running_loop().time
         super().__init__(self.settings, self.slots, Pool(POOL_BYTES), self)
 
     def log_index(self, partition: QueryPartition) -> int:
@@ -60,6 +72,67 @@ class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
             log = Log("pulsar", self.service.hosts, partition.topic, str(partition.index))
             self._indexes[partition] = self.slots.add_log(log)
         return self._indexes[partition]
+
+    @property
+    def now(self) -> float:
+        """The time of the loop, in seconds."""
+        return self._time()
+
+    def watch(self, link: Link) -> None:
+        """Begin to read by ``link``. Raises LinkLost if it is closed."""
+        if not link.ready:
+            raise LinkLost(f"connection to {link} is closed")
+        self._reading, self.ended_by = link, None
+        self.chunks.clear()
+
+    def leave(self, link: Link) -> None:
+        """End reading by ``link``; records that were not taken are dropped."""
+        self._reading = None
+        link.drop_chunk()
+        self.chunks.clear()
+
+    def take_full(self) -> Iterator[Chunk]:
+        """Yield the chunks that are full, in the order of arrival."""
+        while self.chunks:
+            yield self.chunks.popleft()
+
+    def take_all(self) -> Iterator[Chunk]:
+        """Yield all chunks; the last one may not be full."""
+        if self._reading is not None:
+            self._reading.hand_on()
+        return self.take_full()
+
+    def tell(self, failure: Exception | None = None) -> None:
+        """Wake the reader. ``failure`` is the error that has ended the reading, if any; the first one is kept."""
+        self.ended_by = self.ended_by or failure
+        self._news.set()
+
+    async def news(self) -> None:
+        """Wait until something happens that concerns the reader, at most until the links are ticked."""
+        await self._news.wait()
+        self._news.clear()
+
+    # --- calls of the links and of the clock
+
+    def on_tick(self) -> None:
+        """Wake the reader, which checks its patience."""
+        self._news.set()
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """Keep a chunk for the reader."""
+        tell_unfit(chunk)
+        self.chunks.append(chunk)
+        self.tell()
+
+    def on_lost(self, link: Link, reason: Exception | None) -> None:
+        """Forget a link, and end the reading if that was its link."""
+        super().on_lost(link, reason)
+        if link is not self._reading:
+            return
+        if isinstance(reason, FastwireError) and not isinstance(reason, LinkLost):
+            self.tell(reason)
+        else:
+            self.tell(LinkLost(f"connection to {link}: {'closed by the broker' if reason is None else reason}"))
 
     def after_read(self, link: Link) -> None:
         """Wake the reader: parts of chunked messages come without a chunk."""
