@@ -10,8 +10,8 @@ from fastwire_daemon.net.schemaregistry import RegistryAwayError
 from fastwire_daemon.runtime.errors import LogRefusedError, SinkFailedError
 from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink
 from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
-from tests.daemon.sinks.test_valuedecoder import REGISTERED, Changes, decoder
 from tests.support.avro import encode
+from tests.support.decoded_dataset import REGISTERED, Changes, decoder
 from tests.support.schema_registry import framed
 
 ONE = encode(REGISTERED, {"id": 1, "country": "DE"})

@@ -16,12 +16,9 @@ from fastwire_daemon.net.schemaregistry import RegistrySchema, UnknownSchemaErro
 from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
 from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
-from tests.daemon.sinks.test_sinks import files
-from tests.daemon.sinks.test_valuedecoder import REGISTERED, Changes, Opened, dead_letters, decoder, opened, rows
 from tests.support.avro import encode
+from tests.support.decoded_dataset import REGISTERED, Changes, Opened, dead_letters, decoder, files, rows
 from tests.support.schema_registry import framed
-
-__all__ = ["opened"]
 
 PLACE: dict[str, Any] = {"type": "record", "name": "Place", "fields": [
     {"name": "country", "type": "string"}, {"name": "zone", "type": ["null", "int"]},

@@ -12,9 +12,9 @@ from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.dataset import DatasetSink
-from tests.daemon.sinks.test_valuedecoder import GivenFeed, dead_letters, of_registry
 from tests.support import icebergs
 from tests.support.avro import encode
+from tests.support.decoded_dataset import GivenFeed, dead_letters, of_registry
 from tests.support.schema_registry import framed, serving
 from tests.support.tables import rows_by_duckdb
 

@@ -20,9 +20,9 @@ from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.bucket import Bucket
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.dataset import DatasetSink
-from tests.daemon.sinks.test_valuedecoder import GivenFeed, dead_letters, decoder
 from tests.support import icebergs
 from tests.support.avro import encode
+from tests.support.decoded_dataset import GivenFeed, dead_letters, decoder
 from tests.support.partitions import NULL, VALUES, Rows, plain_readers
 from tests.support.s3_server import new_bucket, s3_server
 from tests.support.tables import rows_by_duckdb

@@ -15,8 +15,7 @@ from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink
 from fastwire_daemon.sinks.registry import build_sink
 from fastwire_daemon.testing import Feed
-from tests.daemon.sinks.test_sinks import files
-from tests.daemon.sinks.test_valuedecoder import dead_letters, rows
+from tests.support.decoded_dataset import dead_letters, files, rows
 
 TOPIC = "persistent://public/default/feed"
 

@@ -37,6 +37,7 @@ from fastwire_daemon.sinks.stdout import ReaderGoneError, StdoutSink
 from fastwire_daemon.sinks.thread import SinkThread
 from fastwire_daemon.sinks.unlogged import UnloggedSink
 from fastwire_daemon.testing import Feed
+from tests.support.decoded_dataset import files
 
 
 def options(**changes: Any) -> DatasetOptions:
@@ -59,11 +60,6 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., DatasetSink]]:
     yield make
     for sink in made:
         sink.close()
-
-
-def files(path: Path) -> list[Path]:
-    found = [file for file in path.rglob("*") if file.is_file() and "_fastwire" not in file.parts]
-    return sorted(found, key=lambda file: file.name)
 
 
 def staged(path: Path) -> list[Path]:

@@ -1,9 +1,9 @@
 """The sink of a Delta table: the types of decoded values in it, columns that newer schemas add, and what is refused."""
 
 import json
-from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +12,24 @@ from deltalake import DeltaTable
 
 from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
-from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.level import level_keys
 from fastwire_daemon.dataset.proof.verify import verify
-from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetMismatchError
-from fastwire_daemon.sinks.dataset import DatasetSink
-from fastwire_daemon.sinks.valuedecoder import ValueDecoder
-from tests.daemon.sinks.test_valuedecoder import (
+from tests.support.avro import encode
+from tests.support.decoded_dataset import (
     REGISTERED,
     WIDER,
     Changes,
     GivenFeed,
+    Opened,
     dead_letters,
     decoder,
     of_registry,
     orders,
     wider,
 )
-from tests.support.avro import encode
-from tests.support.schema_registry import SchemaRegistryServer, framed, serving
+from tests.support.schema_registry import SchemaRegistryServer, framed
 from tests.support.tables import rows_by_duckdb
-
-Opened = Callable[..., DatasetSink]
 
 ALL: dict[str, Any] = {"type": "record", "name": "All", "fields": [
     {"name": "i", "type": "int"}, {"name": "l", "type": ["null", "long"]}, {"name": "f", "type": "float"},
@@ -57,29 +52,10 @@ VALUE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    """Makes opened sinks of a table, all for one place, and closes them."""
-    made: list[DatasetSink] = []
-
-    def make(decoder_: ValueDecoder, **fixed: Any) -> DatasetSink:
-        options = DatasetOptions(
-            system="pulsar", cluster="feed", columns=decoder_.columns, types=decoder_.types, table="delta", **fixed
-        )
-        made.append(DatasetSink(tmp_path / "data", options, ParquetEncoder, decoder=decoder_))
-        made[-1].open()
-        return made[-1]
-
-    yield make
-    for sink in made:
-        sink.close()
-
-
-@pytest.fixture
-def registry() -> Iterator[SchemaRegistryServer]:
-    with serving() as server:
-        server.register(7, REGISTERED)
-        yield server
+@pytest.fixture(name="opened")
+def opened_tables(opened: Opened) -> Opened:
+    """Makes opened sinks of a table, all for one place."""
+    return partial(opened, table="delta")
 
 
 def test_values_of_all_types_are_in_the_table(opened: Opened, tmp_path: Path) -> None:

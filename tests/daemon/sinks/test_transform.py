@@ -1,9 +1,7 @@
 """A dataset of decoded values after a query: rows, dead letters, counts, folders, growing columns, and `verify`."""
 
-import io
 import json
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,16 @@ from fastwire.decode.evolution import columns_of
 from fastwire.decode.program import SchemaError
 from fastwire_daemon.config.decode import RegistryConfig
 from fastwire_daemon.config.rowwise import Query, read_query, read_transform
-from fastwire_daemon.dataset.commitlog.deadletterfile import read_dead_letters
 from fastwire_daemon.dataset.commitlog.entry import LogEntry, entry_name
-from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.proof.verify import verify
-from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError
-from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
 from fastwire_daemon.sinks.transform import TransformedValues
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from fastwire_daemon.testing import Feed
-from tests.daemon.sinks.test_sinks import files
-from tests.daemon.sinks.test_valuedecoder import GivenFeed
 from tests.support.avro import encode
+from tests.support.decoded_dataset import GivenFeed, Opened, dead_letters, files, rows
 from tests.support.schema_registry import SchemaRegistryServer, framed, serving
 
 ORDER: dict[str, Any] = {"type": "record", "name": "Order", "fields": [
@@ -38,7 +31,6 @@ ORDER: dict[str, Any] = {"type": "record", "name": "Order", "fields": [
     {"name": "made", "type": {"type": "long", "logicalType": "timestamp-millis"}},
 ]}  # fmt: skip
 OWN = tuple(f"_{name}" for name in ("topic", "partition", "offset", "ledger", "timestamp"))
-Opened = Callable[..., DatasetSink]
 
 
 def transformed(
@@ -51,37 +43,8 @@ def transformed(
     return TransformedValues(inner, query, result, own=OWN, levels=levels, evolve=more.get("evolve", "add"))
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    """Makes opened sinks with a decoder, all for one folder, and closes them."""
-    made: list[DatasetSink] = []
-
-    def make(decoder: TransformedValues, **fixed: Any) -> DatasetSink:
-        options = DatasetOptions(
-            **{"system": "pulsar", "cluster": "feed", "columns": decoder.columns, "types": decoder.types, **fixed}
-        )
-        made.append(DatasetSink(tmp_path / "data", options, ParquetEncoder, decoder=decoder))
-        made[-1].open()
-        return made[-1]
-
-    yield make
-    for sink in made:
-        sink.close()
-
-
 def orders(texts: list[str], first: int = 0) -> list[bytes]:
     return [encode(ORDER, {"id": first + i, "text": text, "made": i * 3_600_000}) for i, text in enumerate(texts)]
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [row for file in files(path) for row in pq.read_table(file, partitioning=None).to_pylist()]
-
-
-def dead_letters(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for file in sorted(path.glob("_fastwire/diverted/*")):
-        found += read_dead_letters(io.BytesIO(file.read_bytes())).to_pylist()
-    return found
 
 
 def entry(path: Path, number: int) -> LogEntry:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,12 @@ from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.branches import numbered
 from fastwire.decode.evolution import columns_of
 from fastwire_daemon.config.decode import chosen_columns, named_for
-from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.proof.verify import verify
-from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetMismatchError
-from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
-from tests.daemon.sinks.test_sinks import files
-from tests.daemon.sinks.test_valuedecoder import GivenFeed, dead_letters, of_registry
+from tests.support.decoded_dataset import GivenFeed, Opened, dead_letters, files, of_registry
 from tests.support.schema_registry import SchemaRegistryServer, framed, serving
 
-Opened = Callable[..., DatasetSink]
 Schema = Any
 
 
@@ -47,26 +42,6 @@ def encode(schema: Schema, name: str, value: str) -> bytes:
 
 CARD, TRANSFER, CASH = rec("Card", "number"), rec("Transfer", "iban"), rec("Cash", "till")
 V1, V2 = pay(CARD, TRANSFER), pay(CASH, TRANSFER, rec("Card", "number", "holder"))
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    """Makes opened sinks with a decoder, all for one folder, and closes the one before."""
-    made: list[DatasetSink] = []
-
-    def make(decoder: ValueDecoder, **fixed: Any) -> DatasetSink:
-        if made:
-            made.pop().close()
-        options = DatasetOptions(
-            **{"system": "pulsar", "cluster": "feed", "columns": decoder.columns, "types": decoder.types} | fixed
-        )
-        made.append(DatasetSink(tmp_path / "data", options, ParquetEncoder, decoder=decoder))
-        made[-1].open()
-        return made[-1]
-
-    yield make
-    for sink in made:
-        sink.close()
 
 
 @pytest.fixture
