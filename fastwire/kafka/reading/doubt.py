@@ -18,7 +18,8 @@ class Doubt:
 
     ``payload`` has the received bytes of the batch, all of them if ``whole``; ``detail`` describes what is wrong.
     ``base`` and ``claim`` are its first offset and its end by the head of an intact one, -1 of a damaged one.
-    ``missed`` are bytes and details of the batches that the broker sent for ``start`` before, and does not send again.
+    ``missed`` are bytes and details of the batches that the broker sent for ``start`` before, and does not send again,
+    ``followed`` those of the damaged batches that came behind it.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class Doubt:
         base: int = -1,
         claim: int = -1,
         missed: Sequence[tuple[bytes, str]] = (),
+        followed: Sequence[tuple[bytes, str]] = (),
     ) -> None:
         self.start = start
         self.payload = payload
         self.detail = detail
         self.base = base
         self.missed = missed
+        self._sent = [(payload, detail), *followed]
         self._claim = claim
         self._whole = whole
         self._within = start
@@ -46,8 +49,8 @@ class Doubt:
 
     def missed_before(self, payload: bytes) -> list[tuple[bytes, str]]:
         """Return bytes and details of the batches before the one that the broker sends for ``start`` now."""
-        again = _is_copy(self.payload, payload)
-        return [*self.missed] if again else [*self.missed, (self.payload, self.detail)]
+        again = [at for at, (sent, _) in enumerate(self._sent) if _is_copy(sent, payload)]
+        return [*self.missed, *self._sent[: again[0] if again else None]]
 
     def begin(self, end: int, runs: list[Run]) -> None:
         """Start the search; ``end`` is the end of the log, ``runs`` came with the batch."""

@@ -231,7 +231,7 @@ cdef class PlacingScanner(ChunkScanner):
             possible = first.base >= slot.offset or not slot.aligned
             self.slots.doubts[self.at.slot_index] = Doubt(
                 slot.offset, payload, detail, whole=not evidence.torn, base=first.base if possible else -1,
-                claim=first.claim, missed=missed,
+                claim=first.claim, missed=missed, followed=first.found[1:],
             )
             slot.doubted = True
             slot.room = 2 * len(payload) + DOUBT_BYTES

@@ -246,7 +246,7 @@ cdef class Scanner(PlacingScanner):
                 return self.refuse(Reason.MESSAGE, "the record before the position is another one", True)
             if next_offset != slot.offset:
                 return self.stop_looking(slot)
-            slot.compare = False
+            slot.compare, slot.aligned = False, True
             if self.at.committed and head.producer_id >= 0:
                 self.aborts(&head, next_offset, p + BATCH_HEAD, p + size)
             return GO_ON
@@ -326,7 +326,7 @@ cdef class Scanner(PlacingScanner):
             columns_rewind(&chunk.columns, &mark)
             if offsets[1] != slot.offset:
                 return self.stop_looking(slot)
-            slot.compare = False
+            slot.compare, slot.aligned = False, True
             if witness != slot.witness:
                 return self.refuse(Reason.MESSAGE, "the record before the position is another one", True)
             return GO_ON

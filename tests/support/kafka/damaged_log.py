@@ -133,7 +133,8 @@ class Drawn:
                 return reading  # by what the last batches say, they are before it
             reading.read(fetch_response(records, correlation_id=number, high_watermark=log.end))
             if self.restarts and chance.random() < 0.1:
-                reading.slots.attach(0, reading.slots.position(0), 1)
+                last = reading.spans[-1] if reading.spans else None  # a daemon begins behind what has landed last
+                reading.slots.attach(0, reading.slots.position(0), 1, last.witness if last else None)
         raise AssertionError(f"reading does not end: it is at {reading.slots.position(0)} of {log.end}")
 
 
