@@ -80,7 +80,8 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_pa
     scene.judge()
 
 
-@pytest.mark.parametrize("kind", ["failover", "tank", "tubemq", *seldom("static", "consumer")])
+# Those of TANK and TubeMQ are among the fifty accidents.
+@pytest.mark.parametrize("kind", ["failover", *seldom("tank", "tubemq", "static", "consumer")])
 def test_killed_at_random(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=3)
     scene.feed.interleaves = True
