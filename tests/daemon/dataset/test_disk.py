@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire_daemon.dataset.proof.verify import verify
+from fastwire_daemon.dataset.storage import patience
 from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.storage.folder import FolderStorage
 from fastwire_daemon.dataset.storage.patience import Impatience, Patience, PatientFile
@@ -73,7 +74,7 @@ class BegunDisk(Disk):
         self.written = 0
 
     def write(self, file: int, data: memoryview) -> int:
-        self.written += (some := super().write(file, data[: 3 << 20]))
+        self.written += (some := super().write(file, data[: 48 << 10]))
         return some
 
     def begin_sync(self, file: int, first: int, size: int) -> None:
@@ -82,16 +83,17 @@ class BegunDisk(Disk):
         super().begin_sync(file, first, size)
 
 
-def test_a_large_file_reaches_the_disk_while_it_is_written(tmp_path: Path) -> None:
+def test_a_large_file_reaches_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_BEGUN_BYTES", 128 << 10)
     disk = BegunDisk()
     storage = FolderStorage(str(tmp_path), disk, Patience(disk))
-    piece = bytes(range(256)) * (5 << 12)  # 5 MiB
+    piece = bytes(range(256)) * (5 << 6)  # 80 KiB
     with storage.create("large") as file:
         for _ in range(7):
             file.write(piece)
         file.write(b"end")
         file.flush()
-        assert disk.begun == [(0, 10 << 20), (10 << 20, 10 << 20), (20 << 20, 10 << 20)]
+        assert disk.begun == [(0, 160 << 10), (160 << 10, 160 << 10), (320 << 10, 160 << 10)]
         storage.sync([file])
     assert (tmp_path / "large").read_bytes() == piece * 7 + b"end"
     disk.begin_sync = lambda *_: pytest.fail("a small file is written by its sync")  # type: ignore[method-assign]
