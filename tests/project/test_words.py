@@ -28,7 +28,7 @@ WORDS = (
     Former(r"divert", "dead letter", _FORMAT + _FORMER),
     Former(r"quarantin", "dead letter", ('"quarantine"): "dead_letters"',)),
     Former(r"\bon_bad\b", "on_error", ('"on_bad"): "on_error"',)),
-    Former(r"(?<!dead )\b(the|its|this|these|those|their|write|send|sends) letters?\b", "dead letters"),
+    Former(r"(?<!dead )\b(the|its|this|these|those|their|each|write|send|sends) letters?\b", "dead letters"),
     Former(r"(?<!commit )\blog of (the|a|its) dataset\b|\bdataset's log\b|\bdataset[./]log\b", "commit log"),
     Former(r"setback", "failure of a sink"),
     Former(r"\batoms?\b", "entry"),
@@ -65,6 +65,13 @@ def test_a_thing_has_one_word(word: Former) -> None:
         for number, line in uses(word, file.read_text(encoding="utf-8"))
     ]
     assert found == [], f"write: {word.now}"
+
+
+def test_samples_say_group_where_the_system_does() -> None:
+    wrong = re.compile(r'url = "(?:kafka|tubemq)[^\n]*\n(?:[^\[\n][^\n]*\n)*?subscription = ')
+    assert wrong.search('url = "kafka://h"\ntopics = ["t"]\nsubscription = "s"\n')
+    samples = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("conf/**/*.toml")]
+    assert [each.name for each in samples if wrong.search(each.read_text(encoding="utf-8"))] == []
 
 
 def test_a_former_word_is_found_and_an_allowed_line_is_not() -> None:
