@@ -154,6 +154,9 @@ class Fetcher:
             return False
         if len(self._behind) * IDLE > len(self._targets) * (2 if open_ else 1):
             return False
+        # Nor does a session say that an offset is asked for with more room, or that a partition is to come first.
+        if any(self._slots.fetch_bytes(one, 0) for one in self._behind):
+            return False
         return connection.version_of(Key.FETCH) >= SESSIONS_FROM
 
     def _send_session(self, connection: Connection, now: float) -> None:

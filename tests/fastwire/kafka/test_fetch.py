@@ -288,6 +288,20 @@ def test_many_that_fall_behind_end_a_session() -> None:
     assert [session(body) for _, _, body in scene.sent] == [(77, -1), (0, -1)]
 
 
+def test_a_partition_in_doubt_ends_a_session() -> None:
+    """A session keeps the broker's order, and does not say that an offset that was asked for needs more room."""
+    scene = in_session(8)
+    scene.pump()
+    scene.answer(0, {3: 100}, records=1, damaged=3, session_id=77)
+    assert scene.slots.position(3).a == 10
+    room = scene.slots.fetch_bytes(3, 0)
+    assert room > 1 << 20
+    ((partitions, _),) = scene.pump()
+    (topic,) = scene.sent[0][2]["topics"]
+    assert (session(scene.sent[0][2]), partitions[0]) == ((77, -1), 3)
+    assert topic["partitions"][0]["partition_max_bytes"] == max(room, scene.fetcher.limits.partition_bytes)
+
+
 def test_a_topic_without_an_id_opens_another_session() -> None:
     scene = in_session(8)
     index = scene.slots.add(Log("kafka", "c", "u", "0"))
