@@ -233,7 +233,8 @@ def _table(
 def _new_table(name: str, sink: SinkConfig | SparkOutput, medium: "Bucket | None" = None) -> list[CheckResult]:
     """Ask the catalog for the table of a dataset that does not exist yet; one that exists is compared with its table.
 
-    Where each topic has a table, the catalog is asked for that of a topic named "topic".
+    Where each topic has a table, the catalog is asked for that of a topic named "topic". One in a database is left
+    alone: its library creates the database's tables when it is asked.
     """
     from ...config.catalog import catalog_of
     from ...config.fields import TOPIC
@@ -249,6 +250,8 @@ def _new_table(name: str, sink: SinkConfig | SparkOutput, medium: "Bucket | None
     except (DatasetError, OSError):
         return []  # reported as dataset, or as folder
     catalog = {key: value.replace(TOPIC, "topic") for key, value in catalog_of(sink).items()}
+    if catalog.get("type") == "sql":
+        return []
     table = table_in(storage_at(path, medium, patient=False), sink.table_format, "", catalog)
     try:
         seen = table.look()

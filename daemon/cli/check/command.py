@@ -16,8 +16,8 @@ def check(
         bool,
         typer.Option(
             "--connect",
-            help="Also connect to the brokers, decode the first records, ask the catalogs of tables, and try the file "
-            "operations of a commit in the folders.",
+            help="Also connect to the brokers, decode the first records, ask REST and Glue catalogs for their tables, "
+            "and try the file operations of a commit in the folders.",
         ),
     ] = False,
     every: Annotated[

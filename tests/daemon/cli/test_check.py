@@ -111,6 +111,10 @@ def test_the_catalog_of_a_table_that_does_not_exist_yet_is_asked(
     code, out, _ = run("check", good, "--connect")
     assert told in out
     assert code == (1 if "FAILED" in told else 0)
+    good.write_text(
+        good.read_text().replace('type = "rest", uri = "http://127.0.0.1:1"', 'type = "sql", uri = "sqlite:///c"')
+    )
+    assert "catalog answers" not in run("check", good, "--connect")[1], "it would be created"
 
 
 def test_check_refuses_columns_that_a_table_cannot_have(run: Run, good: Path, tmp_path: Path) -> None:
