@@ -74,7 +74,7 @@ class Outcome:
 class _Message:
     """One message in flight: the records of one SEND, or of the several SENDs of a chunked record."""
 
-    __slots__ = ("batch", "first", "numbers", "queued_at", "size", "tickets", "weight")
+    __slots__ = ("batch", "damage", "first", "numbers", "queued_at", "size", "tickets", "weight")
 
     def __init__(
         self, tickets: Sequence[object], numbers: Sequence[int], load: int, queued_at: float, batch: Batch | None = None
@@ -85,6 +85,7 @@ class _Message:
         self.weight = load
         self.queued_at = queued_at
         self.first: Position | None = None
+        self.damage: FastwireError | None = None  # its entry came to the broker damaged, and was not stored
         self.size = 0
 
 
@@ -426,6 +427,10 @@ class Producer:
             message.first = receipt.position
         if self._pending and self._pending[0][1] is message:
             return  # more chunks are pending
+        if message.damage is not None and receipt.position.a < 0:
+            # What was in flight behind it was stored: by its number the broker takes it for a duplicate.
+            self._end(message, message.damage, messages=entry.messages, refused=self._settings.keeps_numbers)
+            return
         self._stored = max(self._stored, entry.sequence_id, entry.highest_sequence_id)
         self.weight -= message.weight
         self._outcomes.append(
@@ -456,8 +461,11 @@ class Producer:
                 if several and not (self._settings.keeps_numbers and self._said > 1):
                     self._divide(message)
                     return True  # what follows comes again behind the halves
-                if bad or (error.code == pb.ChecksumError and _is_damaged(entry)):
-                    self._drop(message, error, refused=bad)
+                if error.code == pb.ChecksumError:
+                    message.damage = error
+                if bad or (message.damage is not None and _is_damaged(entry)):
+                    # A kept number would hide it when it comes again, behind what is stored of those in flight.
+                    self._drop(message, error, refused=bad or self._settings.keeps_numbers)
                     self._go_on()
                     return False
                 break

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.format.payload import Record
+from fastwire.pulsar.format.payload import Entry, Record, encode_single_entry
 from fastwire.pulsar.producing.batcher import BatchLimits
-from tests.support.pulsar.producer_bench import ALONE, WALL, Sending
+from fastwire.pulsar.protocol.event import SendConfirmed
+from fastwire.pulsar.protocol.request import BrokerError
+from tests.support.pulsar.producer_bench import ALONE, ID, WALL, Sending
 
 LIMITS: Any = {"batching": BatchLimits(messages=100)}
 
@@ -72,6 +75,43 @@ def test_an_entry_that_is_refused_while_others_are_in_flight_is_not_divided() ->
     assert not one.refuse(1, pb.NotAllowedError)  # the limit is lower now, and what follows may be stored
     (outcome,) = one.producer.take_outcomes()
     assert list(outcome.refused) == [1, 2]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_damaged_entry_that_is_taken_for_a_duplicate_is_not_confirmed(keeps: bool, stored: bool) -> None:
+    """The broker stores what is in flight behind the damage; by its number the entry is then a duplicate."""
+    one = Sending(send_timeout_s=None, keeps_numbers=keeps, **ALONE)
+    for number in range(3):
+        send(one, number, 10)
+        one.confirm(*range(number == 0))
+    assert one.numbers() == [0, 1, 2]
+    assert one.refuse(1, pb.ChecksumError)
+    one.producer.detached()
+    one.connect(last=2 if stored else 0)
+    assert one.numbers() == [1, 2]
+    one.producer.confirmed(SendConfirmed(ID, 1, Position(-1, -1) if stored else Position(7, 1)))
+    one.producer.confirmed(SendConfirmed(ID, 2, Position(-1, -1) if stored else Position(7, 2)))
+    first, second = one.producer.take_outcomes()
+    assert isinstance(first.error, BrokerError) == stored
+    assert list(first.refused) == ([1] if stored and keeps else [])
+    assert second.error is None
+    assert one.producer.idle and one.producer.weight == 0
+
+
+def test_a_copy_with_a_number_that_is_damaged_here_is_refused_for_good() -> None:
+    """It stays a dead letter: behind a later number that is stored the broker would take it for a duplicate."""
+    one = sending(**ALONE)
+    send(one, 0, 10)
+    one.confirm(0)
+    body = bytearray(encode_single_entry(Record(value=b"c"), producer_name="p", sequence_id=1, publish_time=1).body)
+    body[-1] ^= 1
+    one.producer.send_entry(Entry(bytes(body), 1, 1, 1, 1, batched=False), 1, one.now)
+    send(one, 2, 10)
+    assert not one.refuse(1, pb.ChecksumError)
+    (outcome,) = one.producer.take_outcomes()
+    assert list(outcome.refused) == [1]
+    assert isinstance(outcome.error, BrokerError)
 
 
 def test_an_entry_has_no_new_records_behind_repeated_ones() -> None:
