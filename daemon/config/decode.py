@@ -172,13 +172,22 @@ def _of_topic(path: Path | None, name: str) -> Path | None:
     return None if path is None else Path(str(path).replace(TOPIC, name))
 
 
-def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
-    """Return the table with these keys. Raises ConfigError."""
+def parse_decode(keys: Mapping[str, Any], system: str = "") -> DecodeConfig:
+    """Return the table with these keys, for records of ``system`` if it is known. Raises ConfigError."""
+    problems: list[Problem] = []
     try:
         made = DecodeConfig.model_validate(keys)
-        if made.definition is not None or made.registry is not None:
+        if made.definition is None and made.registry is None:
+            problems = [Problem("", "decode.schema", NEEDED)]
+        if made.registry is not None and made.registry.system is not None and system:
+            _check_brokers(
+                ("decode", "registry"),
+                made.registry.system,
+                system,
+                lambda path, text: problems.append(Problem("", ".".join(map(str, path)), text)),
+            )
+        if not problems:
             return made
-        problems = [Problem("", "decode.schema", NEEDED)]
     except ValidationError as exc:
         problems = [
             Problem(

@@ -56,10 +56,13 @@ def decode_table(
     The columns of JSON without a table are inferred. Fields that come with the records are decoded all of them, of
     which the caller takes the ``columns``.
 
-    Raises ConfigError; ValueError for ``columns`` that undecoded records do not have, and for none.
+    Raises ConfigError; ValueError for ``columns`` that undecoded records do not have, for none, and for one twice.
     """
     if columns is not None and (isinstance(columns, str) or not isinstance(columns, Collection) or not len(columns)):
         raise ValueError(f"columns is a list of names, None for all columns, and not {columns!r}")
+    names = list(columns or ())
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f'columns has "{twice}" twice')
     if decode is not None:
         keys = {"format": decode} if isinstance(decode, str) else dict(decode)
         if decode == "json":
@@ -68,7 +71,7 @@ def decode_table(
         comes_later = keys.get("schema") == INFER or (keys.get("schema") is None and keys.get("registry") is not None)
         if wanted is not None and comes_later and "*" not in wanted:
             wanted = ["*", *(name for name in wanted if name in types_of_records(system, "_"))]
-        return parse_decode(keys if wanted is None else keys | {"columns": wanted})
+        return parse_decode(keys if wanted is None else keys | {"columns": wanted}, system)
     system_named(system).built(columns)
     return None
 

@@ -75,7 +75,7 @@ def read(
     made = parse_connection({"url": url} | connection)
     system = system_named(made.system)
     choice, begin = system.chosen(topic, pattern, start)
-    if limit is not None and (isinstance(limit, bool) or limit < 0):
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0):
         raise ValueError(f"limit is a number of rows, not {limit!r}")
     numbers = None if partitions is None else _numbers(partitions)
     table = decode_table(decode, columns, made.system)

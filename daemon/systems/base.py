@@ -153,7 +153,9 @@ class System(ABC):
             start = start.isoformat()
         elif not isinstance(start, str):
             raise ValueError(f"a start is a text or a datetime, not {start!r:.200}")
-        names = [topics] if isinstance(topics, str) else list(topics)
+        names = [topics] if isinstance(topics, str) or not isinstance(topics, Iterable) else list(topics)
+        if strange := [name for name in names if not isinstance(name, str)]:
+            raise ValueError(f"a topic is a text, not {strange[0]!r:.200}")
         if bool(names) == (pattern is not None):
             raise ValueError("a reader takes either topics or a pattern")
         grammar = self.grammar

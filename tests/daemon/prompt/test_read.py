@@ -194,6 +194,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an end without zone": ({"end": datetime(2026, 1, 1)}, "needs a zone"),  # noqa: DTZ001
     "a limit": ({"limit": -1}, "limit is a number of rows"),
     "no columns": ({"columns": []}, r"columns is a list of names, None for all columns, and not \[\]"),
+    "a column twice": ({"columns": ["value", "key", "value"]}, 'columns has "value" twice'),
+    "a topic that is no text": ({"topic": 3}, "a topic is a text, not 3"),
+    "a part of a row": ({"limit": 1.5}, "limit is a number of rows, not 1.5"),
     "one column": ({"columns": "value"}, "columns is a list of names"),
     "columns that are gone once they are read": ({"columns": iter(["value"])}, "columns is a list of names"),
     "no inferred columns": ({"columns": [], "decode": "json"}, "columns is a list of names"),
@@ -215,6 +218,8 @@ def test_keys_of_connections_and_decoders_are_those_of_a_configuration() -> None
         fw.read("kafka://127.0.0.1:1", "orders", tls={"cafile": "x"})
     with pytest.raises(ConfigError, match="schema"):
         fw.read("kafka://127.0.0.1:1", "orders", decode="avro")
+    with pytest.raises(ConfigError, match="registry: brokers of Kafka keep no schemas"):
+        fw.read("kafka://127.0.0.1:1", "orders", decode={"format": "avro", "registry": "pulsar"})
 
 
 def test_columns_of_json_are_inferred_without_a_table(broker: Any) -> None:
