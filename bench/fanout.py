@@ -4,11 +4,13 @@
 
 ``times_one`` is the CPU of the daemon's process by that of the run into one dataset, start and end included: with few
 records a topic it is mostly the work for a topic, ``cpu_ms_per_topic``, so there is a row for each of several numbers
-of records. The embedded broker of Kafka serves, in the process of the bench.
+of records. The embedded broker of Kafka serves, in the process of the bench. The folder is that of ``TMPDIR``: the work
+for a topic is mostly files, whose price is that of the file system.
 """
 
 import sys
 import tempfile
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from .pipeline import landed
 
 PARTITIONS = 2
 SIZE, BATCH = 100, 1000
+DISTINCT = 200
+"""Batches with values of their own, in turn: values that repeat within a file cost their encoding nothing."""
 MEMORY = "256MiB"
 PLANS = [(1000, 2_000), (200, 20_000), (20, 200_000)]
 """Topics, and records of each: 2 to 4 million together."""
@@ -40,14 +44,15 @@ def measured(topics: int, each: int) -> list[dict[str, Any]]:
     batches = max(1, each // (PARTITIONS * BATCH))
     told = {"messages": topics * PARTITIONS * batches * BATCH}
     messages = Messages(SIZE)
-    values = [messages.value(number) for number in range(BATCH)]
+    distinct = [[messages.value(each * BATCH + number) for number in range(BATCH)] for each in range(DISTINCT)]
+    values = cycle(distinct)
     rows: list[dict[str, Any]] = []
     with running(dev_broker("kafka")) as broker:
         for number in range(topics):
             broker.create_topic(f"bench-{number:04}", PARTITIONS)
             for _ in range(batches):
                 for partition in range(PARTITIONS):
-                    broker.produce(f"bench-{number:04}", values, partition)
+                    broker.produce(f"bench-{number:04}", next(values), partition)
         for kind, path in (("one dataset", "all"), ("a dataset a topic", "{topic}")):
             with tempfile.TemporaryDirectory() as folder:
                 figures = landed(told, config(broker.url, f"{folder}/{path}", Path(folder)), Path(folder))

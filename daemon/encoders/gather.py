@@ -125,6 +125,8 @@ class Gatherer:
         self.clear()
         if not batches:
             return []
+        if folder is not None and not self._whole:
+            return [(folder, batch) for batch, _ in batches]  # encoders take several: a copy would take memory and time
         if folder is not None:
             return [(folder, batches[0][0] if len(batches) == 1 else pa.concat_batches([b for b, _ in batches]))]
         return deal(batches)

@@ -83,7 +83,9 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
         if not behind and settled:
             pipeline.commit_soon("end")
         # Records that another consumer reads never arrive here; only the broker's cursor shows that they are done.
-        if (not behind and settled) or loop.time() - asked >= (PEER_POLL_S if quiet else BUSY_POLL_S):
+        # While the last commits run there is nothing to ask: with a thousand logs each answer takes much CPU.
+        committed = not behind and settled and not pipeline.holds_records
+        if committed or loop.time() - asked >= (PEER_POLL_S if quiet else BUSY_POLL_S):
             asked = loop.time()
             unfinished = await source.unfinished(heads, pipeline.coverage)
             standstill.look(unfinished, pipeline)

@@ -41,15 +41,16 @@ class Progress:
         self._rate = Rate()
         self._live: Live | None = None
 
-    def show(self, facts: ProgressFacts) -> None:
-        """Redraw the line; call it a few times a second."""
+    def show(self, facts: Callable[[], ProgressFacts]) -> None:
+        """Redraw the line; call it a few times a second. Off a terminal nothing is counted for it."""
         if self._console is None or not self._console.is_terminal:
             return
         from rich.live import Live
         from rich.text import Text
 
-        rate = self._rate.take(self._clock(), facts.rows)
-        line = Text(progress_line(facts, rate), no_wrap=True, overflow="ellipsis")
+        told = facts()
+        rate = self._rate.take(self._clock(), told.rows)
+        line = Text(progress_line(told, rate), no_wrap=True, overflow="ellipsis")
         if self._live is None:
             self._live = Live(
                 line, console=self._console, auto_refresh=False, redirect_stdout=False, transient=self._transient

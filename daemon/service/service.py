@@ -492,7 +492,7 @@ class Service:
         loop = asyncio.get_running_loop()
         try:
             while True:
-                progress.show(self._facts())
+                progress.show(self._facts)
                 for name, running in self._running.items():
                     running.tell(name, self._metrics, loop.time())
                 write_repeated()

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 from fastwire.columns.chunk import Chunk
 from fastwire.coverage import Coverage
@@ -148,13 +148,19 @@ class LoggedSink(Sink, Protocol):
         """Record with the next commit that a broker has confirmed all acks up to these positions."""
 
 
+_LOGGED: set[type] = set()  # sinks of these have a log: a look at the whole protocol takes as long as a small commit
+
+
 def logged(sink: Sink) -> LoggedSink | None:
     """Return ``sink`` if it has a log, else None.
 
     Raises TypeError if it creates a dataset and is no complete LoggedSink: it would be taken for one without a log, and
     its pipeline would not be exactly-once.
     """
+    if type(sink) in _LOGGED:
+        return cast(LoggedSink, sink)
     if isinstance(sink, LoggedSink):
+        _LOGGED.add(type(sink))
         return sink
     if hasattr(sink, "create_dataset"):
         lacking = [name for name in LoggedSink.__annotations__ | vars(LoggedSink) if not hasattr(sink, name)]

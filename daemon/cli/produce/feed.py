@@ -123,7 +123,7 @@ async def _show(produced: Produced) -> None:
     progress = Progress(console())
     try:
         while True:
-            progress.show(ProgressFacts(produced.records, produced.bytes))
+            progress.show(lambda: ProgressFacts(produced.records, produced.bytes))
             await asyncio.sleep(SHOW_S)
     finally:
         progress.close()

@@ -77,6 +77,17 @@ def test_full_chunks_pass_and_sparse_ones_are_copied() -> None:
     assert [piece.num_rows for _, piece in pieces] == [30, 16_000]
 
 
+def test_what_one_of_many_sinks_has_gathered_for_one_folder_is_not_copied() -> None:
+    gatherer = Gatherer(lambda log, micros: "", 1 << 30, patient=True)
+    given = [record_batch([number] * 1000) for number in range(3)]
+    for batch in given:
+        assert gatherer.add(batch, batch.nbytes, []) == []
+    pieces = gatherer.flush()
+    assert [folder for folder, _ in pieces] == ["", "", ""]
+    for (_, piece), batch in zip(pieces, given, strict=True):
+        assert piece.column("number").buffers()[1].address == batch.column("number").buffers()[1].address
+
+
 def test_the_limit_of_what_is_gathered() -> None:
     feed = Feed(partitions=1, rows=10)
     gatherer = Gatherer(lambda log, micros: "", 100_000)

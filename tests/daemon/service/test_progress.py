@@ -1,6 +1,7 @@
 """The progress line: what it says, and that it says nothing off a terminal."""
 
 import io
+from functools import partial
 
 from rich.console import Console
 
@@ -35,7 +36,7 @@ def test_nothing_off_a_terminal() -> None:
     stream = io.StringIO()
     for console in (None, Console(file=stream)):
         progress = Progress(console)
-        progress.show(ProgressFacts(1, 1, 1))
+        progress.show(lambda: ProgressFacts(1, 1, 1))
         progress.close()
     assert stream.getvalue() == ""
 
@@ -46,7 +47,7 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     shown = []
     rows = 0
     for second in range(12):
-        progress.show(ProgressFacts(rows, 0, 0))
+        progress.show(partial(ProgressFacts, rows, 0, 0))
         shown.append(stream.getvalue().rpartition(" rows/s")[0].split()[-1])
         clock.now += 1
         rows += 1000 if second < 6 else 0
