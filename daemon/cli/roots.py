@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Each", "Erased", "ExpiredOfAll", "Verified"]
 
 T = TypeVar("T")
-_MOST_TOLD = 20  # datasets that are named one by one
+_MOST_TOLD = 20  # datasets, or reasons of several, that have lines of their own
+_MOST_NAMED = 3  # datasets with one reason
 
 
 class Each:
@@ -46,16 +48,30 @@ class Each:
                 self.failed[place] = str(exc)
 
     def end(self, *, as_json: bool) -> None:
-        """Print what failed: as an object a line, or the first ones on standard error. Raises typer.Exit if it did."""
-        for number, (place, why) in enumerate(self.failed.items()):
-            if as_json:
+        """Print what failed: as an object a line, or a line a reason on standard error. Raises typer.Exit if it did."""
+        if as_json:
+            for place, why in self.failed.items():
                 say(json.dumps({"path": place, "error": why}))
-            elif number < _MOST_TOLD:
-                say(f"{place}: {why}", err=True)
-        if not as_json and len(self.failed) > _MOST_TOLD:
-            say(f"and {len(self.failed) - _MOST_TOLD:,} more: --json names all", err=True)
+        else:
+            _tell_failed(self.failed, err=True)
         if self.failed:
             raise typer.Exit(EXIT_FAILED)
+
+
+def _tell_failed(failed: Mapping[str, str], *, err: bool = False) -> None:
+    """Print why datasets failed: those with one reason together, the first reasons only."""
+    from ..dataset.proof.report import counted
+
+    reasons: dict[str, list[str]] = {}
+    for place, why in failed.items():
+        reasons.setdefault(why.removeprefix(f"{place}: ").replace(place, "it"), []).append(place)
+    for reason, places in islice(reasons.items(), _MOST_TOLD):
+        if len(places) == 1:
+            say(f"{places[0]}: {failed[places[0]]}", err=err)
+        else:
+            say(f"{counted(len(places), 'dataset')}, such as {', '.join(places[:_MOST_NAMED])}: {reason}", err=err)
+    if more := sum(map(len, islice(reasons.values(), _MOST_TOLD, None))):
+        say(f"and {more:,} more: --json names all", err=err)
 
 
 class Erased:
@@ -183,5 +199,4 @@ class Verified:
             say(f"  {counted(totals['dead_letters'], 'dead letter')}")
         for report in self._sick:
             show_report(report)
-        for place, why in self._failed.items():
-            say(f"{place}: {why}")
+        _tell_failed(self._failed)

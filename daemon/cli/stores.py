@@ -1,9 +1,11 @@
 """Access of commands to a dataset in an object store, and to the catalog of its table."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..config import Config
     from ..dataset.storage.bucket import Bucket
 
 __all__ = ["bucket_at", "catalog_at"]
@@ -15,7 +17,7 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
     The access to the store is that of the pipeline or the job in the file ``config`` that writes there, and otherwise
     that of the environment. Raises ConfigError.
     """
-    from ..config import ConfigError, Problem, SinkConfig, SparkOutput, load_config
+    from ..config import ConfigError, Problem, SinkConfig, SparkOutput
     from ..config.store import StoreUrl, parse_dataset_path
     from ..dataset.place import bucket_of
 
@@ -29,7 +31,7 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
         return None
     if config is None:
         return bucket_of(SinkConfig.model_construct(type="parquet", path=url, store=None))
-    loaded = load_config(config)
+    loaded = _read(config)
     sinks: list[SinkConfig | SparkOutput] = [each.sink for each in loaded.pipelines.values()]
     for sink in (*sinks, *(each.output for each in loaded.spark.values())):
         if _writes_to(sink.path, url):
@@ -43,14 +45,13 @@ def catalog_at(path: str, config: Path | None) -> "dict[str, str] | None":
     They are those of the pipeline or the job in the file ``config`` that writes there; None without one. Raises
     ConfigError.
     """
-    from ..config import load_config
     from ..config.catalog import catalog_of
     from ..config.store import parse_dataset_path
 
     if config is None:
         return None
     place = parse_dataset_path(path)
-    loaded = load_config(config)
+    loaded = _read(config)
     found = [(each.sink.path, catalog_of(each.sink)) for each in loaded.pipelines.values()]
     found += [(each.output.path, catalog_of(each.output)) for each in loaded.spark.values()]
     return next((catalog for written, catalog in found if _writes_to(written, place)), None)
@@ -73,6 +74,24 @@ def datasets_at(path: str, config: Path | None) -> "list[tuple[str, Bucket | Non
             f"{path}: {exc}. With --config FILE the access is that of the pipeline that writes there"
         ) from exc
     return [(place, bucket_at(place, config)) for place in found] or [(path, bucket)]
+
+
+def _read(config: Path) -> "Config":
+    """Read the configuration; once for all datasets of a command. Raises ConfigError."""
+    from ..config import load_config
+
+    try:
+        return _parsed(config, config.read_bytes())
+    except OSError:
+        return load_config(config)  # which says what is wrong with the file
+
+
+@lru_cache(maxsize=1)
+def _parsed(config: Path, content: bytes) -> "Config":
+    """Parse the file, whose ``content`` only tells it from another one."""
+    from ..config import load_config
+
+    return load_config(config)
 
 
 def _writes_to(written: object, place: object) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import fastwire_daemon.config as configuration
 from fastwire_daemon.cli import retry
 from fastwire_daemon.cli.dead import replay
 from fastwire_daemon.cli.roots import Each, ExpiredOfAll
@@ -53,6 +54,24 @@ async def test_verify_tells_totals_and_the_sick(tmp_path: Path, run: Run) -> Non
         [f"{tmp_path}/audit"],
     )
     assert run("verify", str(tmp_path / "shop.orders"))[0] == 0
+
+
+async def test_the_configuration_is_read_once_for_all_datasets(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving("kafka", tmp_path / "lake") as scene:
+        await landed(scene)
+        (tmp_path / "c.toml").write_text(scene.text())
+    read: list[Path] = []
+    load = configuration.load_config
+
+    def noted(path: Path) -> configuration.Config:
+        read.append(path)
+        return load(path)
+
+    monkeypatch.setattr(configuration, "load_config", noted)
+    code, text, _ = run("verify", str(tmp_path / "lake"), "--config", str(tmp_path / "c.toml"))
+    assert (code, len(read)) == (0, 1), text
 
 
 async def test_expire_and_dead_take_all_datasets(tmp_path: Path, run: Run) -> None:
@@ -129,7 +148,7 @@ async def test_a_broker_that_is_away_is_waited_for_once(
     monkeypatch.setattr(replay, "open_when_up", noting)
     code, _, err = await asyncio.to_thread(run, "dead", str(scene.root), "--replay", scene.broker.url, "all")
     assert (code, len(waited)) == (1, 1)
-    assert [line.partition(": ")[0] for line in err.splitlines()[-2:]] == [f"{scene.root}/a", f"{scene.root}/b"]
+    assert err.splitlines()[-1].startswith(f"2 datasets, such as {scene.root}/a, {scene.root}/b: ")
 
 
 async def test_erase_takes_all_datasets(tmp_path: Path, run: Run) -> None:
@@ -177,17 +196,18 @@ def checked(run: Run, scene: FanOutScene, config: Path, *options: str) -> "async
     return asyncio.ensure_future(asyncio.to_thread(run, "check", "--connect", *options, str(config)))
 
 
-def test_of_many_datasets_that_fail_the_first_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_datasets_that_fail_are_told_by_their_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(place: str, bucket: Bucket | None) -> list[str]:
-        raise OSError("no access")
+        number = int(place.rpartition("/")[2])
+        raise OSError(f"{place} is a table" if number < 970 else f"{place}: damage {number}")
 
     datasets = Each([(f"/l/{number}", None) for number in range(1000)])
     assert list(datasets.results(refuse)) == []
     with pytest.raises(typer.Exit):
         datasets.end(as_json=False)
     lines = capsys.readouterr().err.splitlines()
-    assert (lines[0], len(lines)) == ("/l/0: no access", 21)
-    assert lines[20] == "and 980 more: --json names all"
+    assert lines[:2] == ["970 datasets, such as /l/0, /l/1, /l/2: it is a table", "/l/970: /l/970: damage 970"]
+    assert (len(lines), lines[20]) == (21, "and 11 more: --json names all")
     with pytest.raises(typer.Exit):
         datasets.end(as_json=True)
     assert len(capsys.readouterr().out.splitlines()) == 1000
