@@ -60,7 +60,7 @@ def decode_table(
     """
     if columns is not None and (isinstance(columns, str) or not isinstance(columns, Collection) or not len(columns)):
         raise ValueError(f"columns is a list of names, None for all columns, and not {columns!r}")
-    names = list(columns or ())
+    names = [] if columns is None else list(columns)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f'columns has "{twice}" twice')
     if decode is not None:
