@@ -8,7 +8,7 @@ _SENDER = "Look at what wrote it: the client, a proxy, the disk of the broker. `
 _KEY = "Give the private key in `encryption.private_keys`."
 _MEMORY = "Raise `daemon.memory`."
 _SCHEMA = "Compare the schema in the configuration with that of the producer."
-_DATA = "Mend the producer, or widen the schema."
+_DATA = "Fix the producer, or widen the schema."
 
 
 class Reason(StrEnum):
@@ -90,7 +90,7 @@ class Reason(StrEnum):
     INCOMPATIBLE_SCHEMA = (
         "IncompatibleSchema",
         "Values of this schema cannot become the columns of the dataset.",
-        ("Land them at a new path, or mend the schema."),
+        ("Land them at a new path, or fix the schema."),
     )
     NEW_COLUMNS = (
         "NewColumns",
@@ -98,7 +98,7 @@ class Reason(StrEnum):
         ('Set `evolve = "add"`, then write the values back. The log says why a column cannot be added.'),
     )
     KEY_VALUE = "InvalidKeyValue", "A pair of key and value (Pulsar's KeyValue) is malformed.", _SENDER
-    TRANSFORM = "TransformFailed", "The `transform` fails for the value.", "Mend the query, then write the values back."
+    TRANSFORM = "TransformFailed", "The `transform` fails for the value.", "Fix the query, then write the values back."
     LONG_FOLDER = (
         "TooLongForAFolder",
         "A value of `partition_by` is too long for the name of a folder.",

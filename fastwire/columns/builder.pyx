@@ -475,14 +475,14 @@ cdef int header_key_mended(Columns* c, const uint8_t* key, int64_t size) noexcep
     cdef Cells* v
     cdef uint8_t* at
     cdef int64_t i = 0
-    cdef int64_t mended = 0
+    cdef int64_t corrected = 0
     cdef int step
     while i < size:
         step = utf8_step(key + i, size - i)
-        mended += step if step > 0 else 3
+        corrected += step if step > 0 else 3
         i += step if step > 0 else -step
     v = &c.cells[VAR_HEADER_KEY]
-    if v.capacity - v.size < mended and cells_grow(c, VAR_HEADER_KEY, mended):
+    if v.capacity - v.size < corrected and cells_grow(c, VAR_HEADER_KEY, corrected):
         return -1
     if cells_put(c, VAR_HEADER_KEY, c.headers, key, 0, key):
         return -1

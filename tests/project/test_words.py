@@ -39,6 +39,7 @@ WORDS = (
         r"confirmed (to the broker|by another)|fastwire has not confirmed|hold and that are not confirmed",
         "acknowledged: what a broker is told; it confirms",
     ),
+    Former(r"\bmend(s|ed|ing)?\b", "fix"),
     Former(r"\b(nobody|somebody|whoever)\b", "the actor: the broker, the consumer, the caller"),
 )
 

@@ -70,7 +70,7 @@ cdef bint read_message(const uint8_t* p, int64_t size, Message* m) noexcept nogi
     return -1 <= m.value_size <= end - p
 
 
-cdef bytes mended(const uint8_t* p, int64_t size):
+cdef bytes corrected(const uint8_t* p, int64_t size):
     """Return a copy of an LZ4 frame with a correct header checksum: old clients included the magic in it."""
     cdef bytes copy = PyBytes_FromStringAndSize(<const char*>p, size)
     cdef uint8_t* at = <uint8_t*><char*>copy
@@ -191,7 +191,7 @@ cdef int put_message(
     elif m.attributes & CODEC_MASK == 3:
         codec = CODEC_LZ4_FRAME
         if m.magic == 0:
-            copy = mended(data, m.value_size)
+            copy = corrected(data, m.value_size)
             data = <const uint8_t*><const char*>copy
     else:
         raise CorruptEntryError(Reason.MESSAGE, f"codec {m.attributes & CODEC_MASK} in an older format")
