@@ -22,7 +22,7 @@ def check(
     ] = False,
     every: Annotated[
         bool,
-        typer.Option("--all", help="With --connect: of a dataset for each topic, tell all and not the first ones."),
+        typer.Option("--all", help="With --connect and a dataset for each topic: show every topic that can land."),
     ] = False,
 ) -> None:
     """Check a configuration. Prints what each pipeline guarantees.

@@ -14,7 +14,7 @@ def expire(
     path: DatasetPlace,
     older: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Age of a commit, such as 30d or 12h.", show_default=False),
+        typer.Option(metavar="TIME", help="Minimum age of a commit, such as 30d or 12h.", show_default=False),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be deleted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

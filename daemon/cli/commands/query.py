@@ -62,7 +62,7 @@ def query(
     ] = "",
     start: Annotated[
         str,
-        typer.Option("--from", help="First position, as of tail. Default: a bound of the time in WHERE, or earliest."),
+        typer.Option("--from", help="First position, as in tail. Default: a bound of the time in WHERE, or earliest."),
     ] = "",
     form: Annotated[
         Output | None, typer.Option("--format", help="Form of the result. Default: table on a terminal, else csv.")

@@ -40,7 +40,9 @@ def run(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="END", help='End with what precedes this time, or with "now": source.end.'),
+        typer.Option(
+            "--until", metavar="END", help='Read what precedes this time, or "now", and exit; instead of source.end.'
+        ),
     ] = None,
     into: Annotated[
         str | None,

@@ -83,17 +83,15 @@ def produce(
         Batching,
         typer.Option(
             "--batching",
-            help="Keys in a batch, where the system has such: key keeps every order, grouped that of each key, mixed "
-            "that of partitions.",
+            help="Keys in a batch, where the system reads batches by key: key keeps every order, grouped that of each "
+            "key, mixed that of partitions.",
         ),
     ] = Batching.KEY,
     compression: Annotated[
         Codec | None,
         typer.Option("--compression", help="Compression of the batches; default: lz4, where the system has it."),
     ] = None,
-    rate: Annotated[
-        int | None, typer.Option("--rate", metavar="N", min=1, help="Largest number of records per second.")
-    ] = None,
+    rate: Annotated[int | None, typer.Option("--rate", metavar="N", min=1, help="Maximum records per second.")] = None,
     key_hash: Annotated[
         KeyHash,
         typer.Option("--key-hash", help="Hash of keys to partitions; use that of the topic's other producers."),
@@ -104,7 +102,7 @@ def produce(
             "--create",
             metavar="PARTITIONS",
             min=0,
-            help="Create the topic if it does not exist; for systems whose brokers do not by themselves.",
+            help="Create the topic if it does not exist; 0 leaves that to the brokers.",
         ),
     ] = 0,
     public_keys: Annotated[
