@@ -254,9 +254,12 @@ class SimSource:
         first = Position(LEDGER, -1)
         return [First(each.index, Span(each.log, first, first, 0)) for each in assignments if each.log not in coverage]
 
+    def holds(self, assignment: Assignment) -> bool:
+        return self._in_force.get(assignment.index) is assignment
+
     def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
         for each in assignments:
-            if self._in_force.get(each.index) is each:
+            if self.holds(each):
                 self._granted.add(each.index)
                 self.landed(coverage, [each.index])
 
