@@ -41,9 +41,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _READS_JSON = re.compile(
     r"->>?|from_json.*|json(_extract.*|_transform.*|_valid|_type|_keys|_structure|_contains|_exists|_value|_array_length)?"
 )
+# DuckDB's message of a thread of its own, within its message.
+_WRAPPED = re.compile(r".*(\{\"exception_type\".*\})", re.DOTALL)
 # Parts of DuckDB's messages that are about its own settings, or about a query in which it has wrapped that of the user.
 _OF_ENGINE = re.compile(
-    r"\s+(LINE \d+:|Possible solutions:|Candidate functions:|Did you mean \"(pragma|duckdb|sqlite)_)"
+    r"\s+(LINE \d+:|This limit was|Possible solutions:|Candidate functions:|Did you mean \"(pragma|duckdb|sqlite)_)"
 )
 
 
@@ -78,7 +80,7 @@ def table_name(topic: str) -> str:
 def opened(memory: int) -> Iterator["duckdb.DuckDBPyConnection"]:
     """Open an engine with ``memory`` bytes, above which it spills into a folder that ends with the block.
 
-    Raises ValueError without the package.
+    Raises ValueError without the package, QueryError if it cannot begin, for lack of memory.
     """
     try:
         import duckdb
@@ -86,7 +88,11 @@ def opened(memory: int) -> Iterator["duckdb.DuckDBPyConnection"]:
         raise ValueError("needs the package duckdb: pip install 'fastwire-daemon[sql]'") from None
     with TemporaryDirectory(prefix="fastwire-query-") as folder:
         settings: dict[str, Any] = {"memory_limit": f"{memory}B", "temp_directory": folder}
-        with duckdb.connect(":memory:", config=settings) as connection:
+        try:
+            made = duckdb.connect(":memory:", config=settings)
+        except duckdb.OutOfMemoryException as exc:
+            raise QueryError(f"the engine of the query cannot begin: {exc}") from None
+        with made as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET python_enable_replacements = false")
             yield connection
@@ -317,10 +323,15 @@ def reading(
         if failure := next((records.failure for _, records in tables if records.failure), None):
             raise failure from None
         wrong = isinstance(exc, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException))
-        text = " ".join(_OF_ENGINE.split(str(exc), maxsplit=1)[0].split())
+        told = str(exc)
+        if wrapped := _WRAPPED.fullmatch(told):
+            told = json.loads(wrapped[1])["exception_message"]
+        text = " ".join(_OF_ENGINE.split(told, maxsplit=1)[0].split())
         if "Table with name" in text:
             text = f"{text} The topics are the tables {', '.join(names)}"
-        if isinstance(exc, duckdb.OutOfMemoryException):
+        if "max_temp_directory_size" in told:
+            text = f"{text.rstrip('.')}. The folder for temporary files is full: TMPDIR names another one"
+        elif isinstance(exc, duckdb.OutOfMemoryException):
             text = f"{text}. --memory gives it more"
         if "Referenced column" in text:  # DuckDB has the columns only for which the query asks
             fields = [[name for name in records.names if name not in known] for _, records in tables]

@@ -81,7 +81,7 @@ def infer(
     from ...dataset.proof.report import counted
     from ...runtime.logs import configure
     from ...systems.registry import system_named
-    from .configuration import Place, configuration, lines
+    from .configuration import Place, configuration, lines, write_new
     from .finding import NothingInferred, findings, kept
     from .framing import Kind, Sorted
     from .samples import newest
@@ -128,7 +128,7 @@ def infer(
             name, url, connection.system, topics, broker, schema.keys | known | columns, Place(sink, name, catalog)
         )
     if output is not None:
-        output.write_bytes(schema.content)
+        write_new(output, schema.content)
     if config is not None:
         try:
             parse_config(text)  # which reads the schema
@@ -137,7 +137,7 @@ def infer(
                 output.unlink()
             say(f"no configuration: {exc}", err=True)
             raise typer.Exit(1) from None
-        config.write_text(text, encoding="utf-8")
+        write_new(config, text.encode())
     if output is not None:
         told = [f"the schema is in {output}", ""]
     elif config is not None:

@@ -10,7 +10,7 @@ from fastwire.systems import grammar_named
 
 from ..options import PASSWORD, TOKEN, BrokerOptions
 
-__all__ = ["Place", "configuration", "lines"]
+__all__ = ["Place", "configuration", "lines", "write_new"]
 
 GROUP = "fastwire"
 
@@ -51,6 +51,18 @@ def lines(table: str, keys: Mapping[str, Any]) -> Iterator[str]:
     yield f"[{table}]"
     for key, value in keys.items():
         yield f"{key} = {_text(value)}"
+
+
+def write_new(file: Path, content: bytes) -> None:
+    """Write a file, all of it or none. Raises OSError with its name, also if it exists."""
+    try:
+        with file.open("xb") as made:
+            made.write(content)
+    except FileExistsError:
+        raise
+    except OSError as exc:
+        file.unlink(missing_ok=True)
+        raise OSError(exc.errno, exc.strerror, str(file)) from None
 
 
 def _text(value: Any) -> str:

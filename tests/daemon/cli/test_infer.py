@@ -1,6 +1,7 @@
 """``infer``: the format of topics, a schema and a table that decodes their values, and what is odd."""
 
 import json
+import resource
 import tomllib
 from base64 import b64encode
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Record, encode_single_entry
 from fastwire.systems import SYSTEMS
 from fastwire_daemon.cli.infer.command import Format
+from fastwire_daemon.cli.infer.configuration import write_new
 from fastwire_daemon.config.fields import DATASET_TYPES
 from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
@@ -208,6 +210,22 @@ def test_a_schema_that_the_brokers_keep_needs_no_file(
         assert [pq.read_table(file)["id"].to_pylist() for file in Path("orders").glob("*.parquet")] == [[255]]
         code, _, err = run("infer", broker.url, "orders", "other")
         assert code == 1 and "the topics have several" in err
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_left(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
+    try:
+        with pytest.raises(OSError, match=r"too large.*orders\.toml"):
+            write_new(file, b"more than that")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not file.exists()
+    write_new(file, b"whole")
+    with pytest.raises(FileExistsError):
+        write_new(file, b"another")
+    assert file.read_bytes() == b"whole"
 
 
 def test_the_formats_of_a_configuration_are_those_of_datasets() -> None:

@@ -2,6 +2,7 @@
 
 import _thread
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.prompt import background, decoding
-from fastwire_daemon.prompt.query import TopicTable, opened, table_name, tables_of
+from fastwire_daemon.prompt.query import QueryError, TopicTable, opened, reading, table_name, tables_of
 from tests.daemon.cli.program import Run
 from tests.support.schema_registry import framed, serving
 
@@ -308,6 +309,30 @@ def test_a_time_before_now(engine: duckdb.DuckDBPyConnection) -> None:
     [found] = tables_of(engine, "SELECT 1 FROM T WHERE time > now() - INTERVAL 1 HOUR", {"t": "t"})
     assert isinstance(found, TopicTable) and found.name == "t"
     assert timedelta(minutes=59) < datetime.now(UTC) - found.since["time"] < timedelta(minutes=61)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            duckdb.IOException(
+                'IO Error: write failed for [offset=1]: {"exception_type":"IO","exception_message":"Could not write '
+                'file \\"x.csv\\": No space left on device","errno":"28"}'
+            ),
+            'Could not write file "x.csv": No space left on device',
+        ),
+        (
+            duckdb.OutOfMemoryException(
+                "failed to offload 9 bytes. This limit was set by the 'max_temp_directory_size' setting. PRAGMA …"
+            ),
+            "failed to offload 9 bytes. The folder for temporary files is full: TMPDIR names another one",
+        ),
+        (duckdb.OutOfMemoryException("no room"), "no room. --memory gives it more"),
+    ],
+)
+def test_what_the_engine_says_of_a_lack_of_space(error: duckdb.Error, said: str) -> None:
+    with pytest.raises(QueryError, match=f"^{re.escape(said)}$"), reading(()):
+        raise error
 
 
 def test_names_of_tables() -> None:
