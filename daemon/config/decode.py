@@ -11,11 +11,12 @@ from pydantic import Field, ValidationError, model_validator
 from fastwire.systems import grammar_named, row_of
 
 from .access import AuthConfig, TlsConfig
+from .arrowcolumns import KEY, columns_in
 from .connection import Tell
 from .fields import DATABASE_TYPES, DATASET_TYPES, TABLE_TYPES, TOPIC, FolderPath, RegistryUrl, Text, is_exposed
 from .partitioning import Partitioning, check_partitioning
 from .problem import ConfigError, Problem
-from .rowwise import KEY, columns_in, read_transform
+from .rowwise import read_transform
 from .secured import check_auth, check_tls
 from .table import Table
 from .text import KeyPath, nearest

@@ -12,8 +12,8 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log
 
 from ..config import Connection
+from ..config.arrowcolumns import types_of_records
 from ..config.decode import INFER, DecodeConfig, parse_decode
-from ..config.rowwise import types_of_records
 from ..config.text import nearest
 from ..runtime.errors import LogRefusedError
 from ..sinks.registry import decoder_of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastwire.systems import grammar_named, row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
+from ..config.arrowcolumns import names_of_records
 from ..config.catalog import catalog_of
 from ..config.decode import (
     DELETED,
@@ -23,7 +24,7 @@ from ..config.decode import (
 )
 from ..config.fields import TABLE_TYPES
 from ..config.partitioning import UNPARTITIONED, Partitioning
-from ..config.rowwise import names_of_records, read_transform
+from ..config.rowwise import read_transform
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.level import level_keys
 from .base import FirstColumns, Sink

@@ -12,7 +12,8 @@ from fastwire.decode.program import SchemaError
 from fastwire.position import Log
 from fastwire.reason import Reason
 
-from ..config.rowwise import ROW, Query, arrow_schema, check_result, columns_in
+from ..config.arrowcolumns import arrow_schema, check_result, columns_in
+from ..config.rowwise import ROW, Query
 from ..config.sqlprocess import NoTimeError, QueryError, RowsError, SqlProcess
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.tableschema import misfit

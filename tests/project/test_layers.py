@@ -100,6 +100,7 @@ ONLY_IN = {
         "pipeline.topicrows",
         "pipeline.topicsequence",
         "systems.kafka.ledger",
+        "config.arrowcolumns",
         "config.rowwise",  # a query is bound to columns, also by `check`
         "config.sqlprocess",
         "config.sqlworker",

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastwire.decode.evolution import Column
 
-from ...config.rowwise import arrow_schema
+from ...config.arrowcolumns import arrow_schema
 
 __all__ = ["PostgresOptions"]
 
