@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .judge import Violation
 from .reader import Reader
-from .run import Run, Scenario, Slot, Violation
+from .run import Run, Scenario, Slot
 from .store import CHANGES, REQUESTS
 
 __all__ = ["Found", "Plan", "pairs", "plans", "run_plan", "walk"]

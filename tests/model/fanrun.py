@@ -9,8 +9,9 @@ from fastwire_daemon.dataset.writer import DatasetWriter
 
 from .broker import Broker, OrderedBroker
 from .fanout import Daemon, options_of, place_of
-from .run import Run, Scenario, Slot, Violation
-from .world import Choices, Process, SimDisk, World
+from .judge import Judge, Violation
+from .run import Run, Scenario, Slot
+from .world import Choices, Process, SimDisk
 
 __all__ = ["FAN_SCENARIOS", "FanScenario"]
 
@@ -49,30 +50,22 @@ class Brokers:
         return all(broker.finished() for broker in self._brokers)
 
 
-class TopicJudge(Run):
-    """Judges the dataset of one topic of a run; it has a broker of its own."""
-
-    def __init__(self, scenario: Scenario, world: World, topic: str) -> None:
-        super().__init__(scenario, slots=0)
-        self.world = world
-        self.topic = topic
-        self.root = place_of(topic)
-
-
 class FanRun(Run):
     def __init__(self, scenario: FanScenario, daemon: type[Daemon]) -> None:
         super().__init__(scenario)
         self._daemon = daemon
-        self._by_topic = {topic: TopicJudge(scenario, self.world, topic) for topic in TOPICS}
+        self._by_topic = {
+            topic: Judge(scenario, self.world, scenario.broker(), place_of(topic), topic) for topic in TOPICS
+        }
         self._brokers = {topic: cast(OrderedBroker, judge.broker) for topic, judge in self._by_topic.items()}
         self.broker = cast(Broker, Brokers(list(self._brokers.values())))
         self._refuses = True
         self._broken: Violation | None = None
         for broker in self._brokers.values():
             broker.on_ack = self._told(broker.on_ack)
-        self.world.on_link = self._told(partial(self._by_place, Run._linked))
-        self.world.on_rename = self._told(partial(self._by_place, Run._renamed))
-        self.world.on_unlink = self._told(partial(self._by_place, Run._unlinked))
+        self.world.on_link = self._told(partial(self._by_place, Judge._linked))
+        self.world.on_rename = self._told(partial(self._by_place, Judge._renamed))
+        self.world.on_unlink = self._told(partial(self._by_place, Judge._unlinked))
         another = Process("another", lambda kind, path: None)
         foreign = DatasetWriter(place_of(BAD), options_of("elsewhere"), SimDisk(self.world, another))
         foreign.open()
@@ -92,7 +85,7 @@ class FanRun(Run):
 
         return looks
 
-    def _by_place(self, look: Callable[[Run, str], None], path: str) -> None:
+    def _by_place(self, look: Callable[[Judge, str], None], path: str) -> None:
         for judge in self.judges:
             if path.startswith(f"{judge.root}/"):
                 look(judge, path)
@@ -106,7 +99,7 @@ class FanRun(Run):
             raise self._broken
 
     @property
-    def judges(self) -> Sequence[Run]:
+    def judges(self) -> Sequence[Judge]:
         return [judge for topic, judge in self._by_topic.items() if not (self._refuses and topic == BAD)]
 
     def judge(self) -> None:

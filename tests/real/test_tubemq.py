@@ -6,12 +6,13 @@ import pytest
 
 from tests.brokers.tubemq import PARTITIONS, STORES, TubeMQBroker
 from tests.support.tubemq.client import Cluster, Member, Reader, send
+from tests.support.tubemq.grouprules import GROUP_RULES
 from tests.support.tubemq.rules import RULES, group
 
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*RULES, *GROUP_RULES], ids=lambda rule: rule.__name__)
 def test_rule(rule: Callable[[Cluster], None], plain_tubemq: TubeMQBroker) -> None:
     rule(plain_tubemq)
 

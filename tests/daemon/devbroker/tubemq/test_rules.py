@@ -8,6 +8,7 @@ from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from tests.daemon.devbroker.tubemq.embedded import Embedded
 from tests.support.tubemq.client import Cluster
+from tests.support.tubemq.grouprules import GROUP_RULES
 from tests.support.tubemq.rules import RULES
 
 
@@ -18,6 +19,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         assert broker.violations == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*RULES, *GROUP_RULES], ids=lambda rule: rule.__name__)
 def test_rule(rule: Callable[[Cluster], None], cluster: Cluster) -> None:
     rule(cluster)
