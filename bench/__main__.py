@@ -38,6 +38,7 @@ BENCHES = (
     "broker",
     "write_rows",
     "partitions",
+    "fanout",
     "start",
     "spark_job",
     "spark_source",

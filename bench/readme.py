@@ -61,7 +61,7 @@ def summary(saved: Saved) -> str:
 def figures(saved: Saved) -> str:
     """All tables of a run."""
     tables = [_pulsar, _kafka, _tank, _tubemq, _tubemq_broker, _parquet, _stores, _commits, _iceberg]
-    tables += [_writes, _spark, _jobs, _others, _targets]
+    tables += [_writes, _spark, _jobs, _fanout, _others, _targets]
     parts = (_where(saved), *(table(saved) for table in tables))
     return "\n\n".join(part for part in parts if part)
 
@@ -241,6 +241,23 @@ def _spark(saved: Saved) -> str:
             rows.append([f"{way}, from {of}", f"{row['rows_per_s']:,}", str(row["cpu_us"]), times])
     head = ("Spark, 100 B, 4 columns", "rows a second", "CPU a row, JVM included", "as fast as Spark's own source")
     return _table(head, rows)
+
+
+def _fanout(saved: Saved) -> str:
+    by_plan: dict[tuple[int, int], dict[str, Row]] = {}
+    for row in saved.get("fanout", ()):
+        by_plan.setdefault((row["topics"], row["records_a_topic"]), {})[row["into"]] = row
+    rows = [
+        [
+            f"{topics:,} topics, {records:,} records of each",
+            *(f"{into[kind]['cpu_us_per_record']:.2f}" for kind in ("one dataset", "a dataset a topic")),
+            f"{into['a dataset a topic']['times_one']:.1f}×",
+            f"{into['a dataset a topic']['peak_rss_mib']:.0f} MiB",
+        ]
+        for (topics, records), into in by_plan.items()
+    ]
+    head = ("Kafka, 100 B, 2 partitions a topic, start and end included", "one dataset", "a dataset for each topic")
+    return _table((*head, "times", "resident"), rows)
 
 
 def _others(saved: Saved) -> str:
