@@ -29,6 +29,7 @@ SETTINGS = {
 }
 
 TRIES = 4
+SLOW = "Python worker failed to connect back"
 
 
 def started(begin: Callable[[], Any]) -> Any:
@@ -41,7 +42,7 @@ def started(begin: Callable[[], Any]) -> Any:
         query = begin()
         while query.isActive and query.lastProgress is None:
             time.sleep(0.02)
-        if query.isActive or "Python worker failed to connect back" not in str(query.exception()):
+        if query.isActive or SLOW not in str(query.exception()):
             break
     return query
 

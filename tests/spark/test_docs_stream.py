@@ -10,7 +10,7 @@ import pytest
 
 from fastwire_daemon.spark.source.datasource import BatchReader
 from tests.daemon.spark.source.datasource.playing import given, values
-from tests.spark.session import SETTINGS
+from tests.spark.session import SETTINGS, SLOW, TRIES
 from tests.support.source_tree import ROOT
 from tests.support.spark_scene import ROWS, KafkaScene, PulsarScene, serve
 
@@ -49,15 +49,18 @@ def test_the_stream_as_printed(tmp_path: Path) -> None:
             assert printed in script
             script = script.replace(printed, used)
         env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
-        )
+        for _ in range(TRIES):
+            done = subprocess.run(
+                [sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
+            )
+            if not done.returncode or SLOW not in done.stderr:
+                break  # else it is begun again from its checkpoint
         assert done.returncode == 0, done.stderr[-3000:]
         # The process that Spark asks for offsets ends with its query, and in silence. Spark's own workers, which are
         # slow to connect on a busy machine, may find it gone.
-        parts = done.stderr.split("Traceback (most recent call last):")
-        assert not [part for part in parts if "BrokenPipeError" in part and "pyspark/daemon.py" not in part]
-        assert "Traceback" not in done.stderr, done.stderr[-3000:]
+        _, *traces = done.stderr.split("Traceback (most recent call last):")
+        ours = [each for each in traces if "BrokenPipeError" not in each or "pyspark/daemon.py" not in each]
+        assert not ours, done.stderr[-3000:]
         reader = BatchReader(given(kafka))
         assert sorted(values(reader, reader.partitions())) == sorted(
             b"%d:%d" % (entry, row) for entry in range(30) for row in range(ROWS)

@@ -177,9 +177,12 @@ def test_a_query_without_any_leader_is_patient_and_names_a_partition(
 ) -> None:
     scene = kind(nodes=2)
     with serve(scene, 5):
-        one = query(scene, startingOffsets="earliest", pollTimeoutMs="300")
+        one = query(scene, startingOffsets="earliest")
         one.go()
         scene.broker.move_leader("t", 0, node=-1)
+        one.stop()
+        one.more["pollTimeoutMs"] = "300"  # no time for a busy machine to read in
+        one.start()
         with pytest.raises(FastwireError, match=f"t.*0: {error}"):
             one.plan()
 
