@@ -1,5 +1,6 @@
 """The options of commands that decode values."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ import typer
 
 from fastwire.systems import grammar_named, grammars
 
-__all__ = ["Message", "Registry", "SchemaFile", "Values", "decode_keys"]
+__all__ = ["Maps", "Message", "Registry", "SchemaFile", "Values", "decode_keys"]
 
 
 class Values(StrEnum):
@@ -28,6 +29,14 @@ SchemaFile = Annotated[
         show_default=False,
     ),
 ]
+Maps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="FIELD",
+        help="Object of JSON without a schema file whose keys are values, such as ids: it becomes a map.",
+    ),
+]
 Message = Annotated[str, typer.Option("--message", metavar="NAME", help="Full name of the message type of Protobuf.")]
 Registry = Annotated[
     str,
@@ -41,14 +50,19 @@ Registry = Annotated[
 
 
 def decode_keys(
-    form: Values | None, schema_file: Path | None, message: str, registry: str, system: str
+    form: Values | None,
+    schema_file: Path | None,
+    message: str,
+    registry: str,
+    maps: Sequence[str] | None,
+    system: str,
 ) -> dict[str, Any] | None:
     """Return the keys of ``[decode]`` that options for topics of ``system`` name, None without a format.
 
     Raises BadParameter for options that do not fit together.
     """
     if form is None:
-        given = {"--schema-file": schema_file, "--message": message, "--registry": registry}
+        given = {"--schema-file": schema_file, "--message": message, "--registry": registry, "--map": maps}
         if idle := next((option for option, value in given.items() if value), None):
             raise typer.BadParameter("is for --decode", param_hint=idle)
         return None
@@ -61,9 +75,11 @@ def decode_keys(
         from ..config.decode import INFER
 
         schema_file = Path(INFER)
+    elif maps:
+        raise typer.BadParameter("is for --decode json without a schema", param_hint="--map")
     if message and form != Values.PROTOBUF:
         raise typer.BadParameter("is for --decode protobuf", param_hint="--message")
     keys: dict[str, Any] = {"format": form.value} | ({} if schema_file is None else {"schema": str(schema_file)})
     keys |= {"registry": registry if by_brokers else {"url": registry}} if registry else {}
-    keys |= {"message": message} if message else {}
+    keys |= ({"message": message} if message else {}) | ({"maps": maps} if maps else {})
     return keys

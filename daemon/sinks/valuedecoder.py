@@ -262,7 +262,8 @@ class ValueDecoder(RecordRows):
             found = self._values.infer(values, {*self._own, DELETED, KEY}, wider)
         except SchemaError as exc:
             raise DatasetMismatchError(
-                f"no columns can be inferred from the values: {exc}. Name its place in decode.maps, or write the schema"
+                f"no columns can be inferred from the values: {exc}. Name its place in decode.maps (commands: --map), "
+                "or write the schema"
             ) from None
         if found.added:
             _log.info("columns for fields of values are added, or wider", columns=[str(each) for each in found.added])

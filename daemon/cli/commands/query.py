@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..decoding import Message, Registry, SchemaFile, Values, decode_keys
+from ..decoding import Maps, Message, Registry, SchemaFile, Values, decode_keys
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 from ..say import say
 from ..topicnames import complete_topic
@@ -76,6 +76,7 @@ def query(
     schema_file: SchemaFile = None,
     message: Message = "",
     registry: Registry = "",
+    maps: Maps = None,
     memory: Annotated[str, typer.Option(help="Memory of the query, above which it spills into files.")] = "1GiB",
     follow: Annotated[
         bool, typer.Option("--follow", help="Print rows as they come, by default those from now on, until Ctrl-C.")
@@ -112,7 +113,7 @@ def query(
         connection = parse_connection({"url": url} | broker.keys())
     except ConfigError as exc:
         refuse(exc, broker)
-    keys = decode_keys(decode, schema_file, message, registry, connection.system)
+    keys = decode_keys(decode, schema_file, message, registry, maps, connection.system)
     named = {table_name(topic): topic for topic in topics.split(",")}
     if len(named) < len(topics.split(",")):
         raise typer.BadParameter("two topics have one table name", param_hint="TOPIC")

@@ -8,7 +8,7 @@ import typer
 
 from fastwire.systems import grammars, pattern_examples
 
-from ..decoding import Message, Registry, SchemaFile, Values, decode_keys
+from ..decoding import Maps, Message, Registry, SchemaFile, Values, decode_keys
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 from ..topicnames import complete_topic
 
@@ -72,6 +72,7 @@ def tail(
     schema_file: SchemaFile = None,
     message: Message = "",
     registry: Registry = "",
+    maps: Maps = None,
     *,
     broker: BrokerOptions,
 ) -> None:
@@ -95,7 +96,7 @@ def tail(
         topics = TopicChoice((), grammar.pattern(topic)) if pattern else TopicChoice((grammar.topic(topic),))
     with argument("--from"):
         begin = system.start_of(start, topics)
-    keys = decode_keys(decode, schema_file, message, registry, connection.system)
+    keys = decode_keys(decode, schema_file, message, registry, maps, connection.system)
     decoder = None if keys is None else _decoder(keys, connection)
     chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
     asyncio.run(

@@ -468,6 +468,19 @@ def test_a_time_without_records_has_the_columns_of_those_before(run: Run, kafka:
         fw.read(kafka.url, "old", start="-1h", decode="json", columns=["amounts"]).to_table()
 
 
+def test_ids_as_keys_are_a_map_where_asked(run: Run, kafka: KafkaDevBroker) -> None:
+    kafka.create_topic("stock", 1)
+    kafka.produce(
+        "stock", [json.dumps({"held": {str(n * 600 + i): i for i in range(300)}}).encode() for n in (0, 1)], 0
+    )
+    code, _, err = run("query", kafka.url, "stock", "SELECT count(*) FROM stock", "--decode", "json")
+    assert code == 78 and "--map" in err
+    sql = "SELECT held['601'] AS one FROM stock"
+    assert rows(run, kafka.url, "stock", sql, "--decode", "json", "--map", "held") == [{"one": None}, {"one": 1}]
+    code, _, err = run("query", kafka.url, "stock", sql, "--decode", "avro", "--registry", "http://x", "--map", "held")
+    assert code == 2 and "is for --decode json without a schema" in err
+
+
 def test_a_topic_without_fields_says_so(run: Run, kafka: KafkaDevBroker) -> None:
     kafka.create_topic("empty", 1)
     for sql in ("SELECT * FROM empty", "SELECT * FROM empty a JOIN empty b ON true"):
