@@ -106,6 +106,34 @@ def test_every_reader_finds_every_cell(tmp_path: Path, known: tuple[str, bool]) 
     assert pl.read_parquet(path).equals(pl.read_parquet(reference), null_equal=True)
 
 
+@pytest.mark.parametrize("codec", list(CODECS))
+def test_fastparquet_finds_every_cell(codec: str) -> None:
+    """A reader of its own, in Cython: what it makes of our file is what it makes of pyarrow's."""
+    fastparquet = pytest.importorskip("fastparquet", reason="fastparquet is not installed")
+    rows = range(3000)
+    batch = pa.record_batch(
+        {
+            "counter": pa.array(rows),
+            "constant": pa.array([7] * len(rows), pa.int32()),
+            "null": pa.array([None if row % 7 == 0 else row / 3 for row in rows]),
+            "word": pa.array([None if row % 5 == 0 else f"word {row % 13}" for row in rows]),
+            "text": pa.array([f"text {row}" for row in rows]),
+            "bytes": pa.array([bytes([row % 256]) * (row % 9) for row in rows]),
+            "bool": pa.array([row % 3 == 0 for row in rows]),
+            "time": pa.array([datetime(2026, 1, 1, second=row % 60, tzinfo=UTC) for row in rows]),
+            "list": pa.array([list(range(row % 4)) for row in rows]),
+            "dictionary": pa.array([f"key {row % 5}" for row in rows]).dictionary_encode(),
+        }
+    )
+    known = {"counter": ("counter", True), "constant": ("constant", True)}
+    ours = written([[batch], [batch, batch]], batch.schema, columns=known, codec=codec)
+    theirs = by_pyarrow(pa.Table.from_batches([batch] * 3))
+    found, expected = (fastparquet.ParquetFile(io.BytesIO(each)).to_pandas() for each in (ours, theirs))
+    assert len(found) == 3 * len(rows)
+    for name in batch.schema.names:
+        assert found[name].astype(object).map(repr).equals(expected[name].astype(object).map(repr)), name
+
+
 def test_files_become_a_delta_table_again(tmp_path: Path) -> None:
     """A library in Rust reads and rewrites them."""
     path = tmp_path / "ours.parquet"
