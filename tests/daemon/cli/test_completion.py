@@ -48,6 +48,11 @@ def in_bash(path: str, *words: str) -> list[str]:
     return shell(path, "bash", "--norc", "-c", script, "bash", *words).split()
 
 
+def offered(path: str, *words: str) -> list[str]:
+    """The same of a topic: a broker has two seconds to answer, which a busy machine may need to ask it."""
+    return next(filter(None, (in_bash(path, *words) for _ in range(10))), [])
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_options_choices_and_pipelines(path: str, tmp_path: Path) -> None:
     assert set(in_bash(path, "")) == COMMANDS
@@ -130,8 +135,8 @@ def test_bash_completes_the_topics_of_a_broker(path: str, system: str) -> None:
     with running(dev_broker(system)) as broker:
         for topic in ("orders", "others.of-today", "refunds"):
             broker.create_topic(topic, 2)
-        assert in_bash(path, "tail", broker.url, "-n", "3", "o") == ["orders", "others.of-today"]
-        assert in_bash(path, "produce", broker.url, "re") == ["refunds"]
+        assert offered(path, "tail", broker.url, "-n", "3", "o") == ["orders", "others.of-today"]
+        assert offered(path, "produce", broker.url, "re") == ["refunds"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -140,8 +145,8 @@ def test_bash_completes_topics_of_other_namespaces_and_nothing_for_a_bad_url(pat
         broker.create_topic("persistent://public/other/orders")
         broker.create_topic("refunds")
         # Readline replaces only the text behind the colon.
-        assert in_bash(path, "tail", broker.url, "persistent://public/other/") == ["//public/other/orders"]
-        assert in_bash(path, "tail", broker.url, "persistent://public/default/r") == ["//public/default/refunds"]
+        assert offered(path, "tail", broker.url, "persistent://public/other/") == ["//public/other/orders"]
+        assert offered(path, "tail", broker.url, "persistent://public/default/r") == ["//public/default/refunds"]
         assert in_bash(path, "tail", broker.url, "persistent://x") == []
     for none in (broker.url, "rabbit://127.0.0.1:1", "x", "pulsar://"):  # the broker has ended
         assert in_bash(path, "tail", none, "o") == []
