@@ -2,7 +2,8 @@
 
     python -m tests.fuzz.kafka_log --seconds 600 --seed 1
 
-A case is the number of a log, which it is drawn from (``tests.support.kafka.damaged_log``). What was found is a test
+A case is the number of a log, which it is drawn from (``tests.support.kafka.damaged_log``), and ``grows`` for one that
+has its last batches only while it is read. What was found is a test
 (``tests/fastwire/kafka/test_first_offsets.py``).
 """
 
@@ -23,7 +24,7 @@ def cases(seed: int) -> Iterator[Case]:
     """Yield the cases of a seed, in order."""
     number = seed * BLOCK
     while True:
-        yield [str(number)]
+        yield [str(number), *(["grows"] if number % 2 else [])]
         number += 1
 
 
@@ -33,7 +34,7 @@ def run_case(words: Case) -> Counter[str]:
     kind = number % KINDS
     drawn = Drawn(number, most_damage=(2, 3, 1)[kind])
     try:
-        return audit(drawn, drawn.read(on_corrupt="stop" if kind == 2 else "dead_letter"))
+        return audit(drawn, drawn.read(on_corrupt="stop" if kind == 2 else "dead_letter", grows="grows" in words))
     except AssertionError as exc:
         raise AssertionError(f"{exc}; damage {drawn.harmed}") from exc
 

@@ -57,6 +57,12 @@ class Doubt:
         self._behind = self._next = self._limit = end
         self.within(self.start, runs)
 
+    def grown(self, end: int) -> None:
+        """Record that the log ends at ``end`` now: what it has since the search began follows the batch."""
+        if end > self._limit and self._next == self._limit:
+            self._behind = self._next = end
+        self._limit = max(self._limit, end)
+
     def within(self, offset: int, runs: list[Run]) -> None:
         """Record that the response for ``offset`` had the batch, among ``runs``."""
         self._within = offset

@@ -267,6 +267,7 @@ cdef class PlacingScanner(ChunkScanner):
         """Handle the response to a Doubt's question."""
         cdef int64_t end = self.end_of(slot)
         doubt = self.slots.doubts[self.at.slot_index]
+        doubt.grown(end)
         if evidence is None:
             # Other partitions or a quota may have used up the response; otherwise the log has no more records.
             if self.at.batch_seen or self.at.received or self.at.throttle:

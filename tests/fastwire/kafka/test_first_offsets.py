@@ -6,7 +6,7 @@ from fastwire.kafka.producing.payload import Record, encode_batch
 from tests.fuzz.hunt import found, kept
 from tests.fuzz.kafka_log import run_block, run_case
 from tests.support.kafka.damaged_log import IndexedLog
-from tests.support.kafka.golden import Reading, StoredLog
+from tests.support.kafka.golden import Reading, StoredLog, fetch_response
 
 ROWS = 5
 
@@ -69,6 +69,30 @@ def test_a_broker_that_believes_heads_proves_no_place_that_a_damaged_batch_needs
     log.read(reading)
     assert [row["offset"] for row in reading.rows] == [2]
     assert [letter.payload for letter in reading.dead_letters] == dead_letters
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+@pytest.mark.parametrize("begin", range(2, 6))
+@pytest.mark.parametrize("later", [1, 2])
+def test_what_comes_while_the_end_of_a_damaged_batch_is_searched_for(rows: int, begin: int, later: int) -> None:
+    """It follows the damage: it is read, and is no dead letter beside that."""
+    whole = [batch(0), batch(ROWS), batch(2 * ROWS, rows), *(batch(2 * ROWS + rows + at, 1) for at in range(2))]
+    log = StoredLog(whole)
+    dead_letters = [harm(log, 1, 70, 1)]
+    if later == 2:
+        dead_letters.append(harm(log, 2, 70, 1))
+    whole = log.batches
+    reading = Reading()
+    for number in range(1, 30):
+        log.batches = whole[: 2 if number < begin else min(3 + number - begin, 5)]
+        log.end = log.batches[-1][1]
+        if reading.slots.position(0).a == whole[-1][1]:
+            break
+        records = log.answer(reading.slots.fetch_offset(0), reading.slots.fetch_bytes(0, 1 << 20))
+        reading.read(fetch_response(records, correlation_id=number, high_watermark=log.end))
+    assert [letter.payload for letter in reading.dead_letters] == dead_letters
+    sound = {0, 2, 3, 4} - ({2} if later == 2 else set())
+    assert [row["offset"] for row in reading.rows] == [at for one in sorted(sound) for at in range(*whole[one][:2])]
 
 
 @pytest.mark.parametrize("block", range(10))

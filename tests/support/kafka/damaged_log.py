@@ -113,22 +113,29 @@ class Drawn:
                 return True
         return False
 
-    def read(self, *, on_corrupt: str = "dead_letter") -> Reading:
-        """Read the log to its end, by answers that end anywhere, some of them after a restart."""
+    def read(self, *, on_corrupt: str = "dead_letter", grows: bool = False) -> Reading:
+        """Read the log to its end, by answers that end anywhere, some of them after a restart.
+
+        With ``grows`` it has its last batches only while it is read.
+        """
         chance = self.chance
         log = IndexedLog(self.batches, chance.randint(1, 8)) if self.believing else StoredLog(self.batches)
         reading = Reading(on_corrupt=on_corrupt)
         most = chance.choice((300, 1000, 4000, 1 << 20))
+        size = chance.randint(1, len(self.batches)) if grows else len(self.batches)
         for number in range(1, 1500):
             at = reading.slots.position(0)
-            if at.a >= log.end or reading.corrupt:
+            if grows and (at.a >= self.batches[size - 1][1] or chance.random() < 0.3):
+                size = min(size + chance.randint(1, 3), len(self.batches))
+            log.batches, log.end = self.batches[:size], self.batches[size - 1][1]
+            if at.a >= self.batches[-1][1] or reading.corrupt:
                 return reading
             room = chance.randint(1, most)
             if self.obliging or chance.random() < 0.5:
                 room = reading.slots.fetch_bytes(0, room)
             records = log.answer(reading.slots.fetch_offset(0), room)
             self.sent.update(body for _, _, body in self.batches if body in records)
-            if not records and at.a == reading.slots.fetch_offset(0):
+            if not records and at.a == reading.slots.fetch_offset(0) and size == len(self.batches):
                 assert self.believing
                 return reading  # by what the last batches say, they are before it
             reading.read(fetch_response(records, correlation_id=number, high_watermark=log.end))
@@ -159,6 +166,8 @@ def audit(drawn: Drawn, reading: Reading) -> Counter[str]:
                 assert landed == written or within or taken, f"batch {which} of offsets {first} to {behind - 1} is lost"
             elif reading.corrupt:
                 assert landed == written[: len(landed)]
+            # A broker that believes heads may send all of a log again for a head that claims more than it has.
+            assert not landed or body not in kept or drawn.believing, f"batch {which} has landed, and is a dead letter"
             if landed != written and end >= behind:
                 reached = "sound batch kept as a dead letter"
                 kept[reached.encode()] += 1
