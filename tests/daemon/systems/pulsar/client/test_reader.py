@@ -113,14 +113,14 @@ async def test_a_first_host_that_accepts_and_is_silent_is_left(monkeypatch: pyte
 async def test_times_and_ends(caplog: pytest.LogCaptureFixture) -> None:
     async with playing(2) as (broker, client):
         now = datetime.now(UTC)
-        then = int(now.timestamp() * 1000) - 60_000
+        then = int(now.timestamp() * 1000) - 600_000
         for partition in range(2):
             old = [entry(number) for number in range(3)]
             broker.append(f"t-partition-{partition}", old)
-            broker.append(f"t-partition-{partition}", [at_time(entry(7), then), at_time(entry(8), then + 30_000)])
-        for start in (now - timedelta(seconds=70), timedelta(seconds=70)):
+            broker.append(f"t-partition-{partition}", [at_time(entry(7), then), at_time(entry(8), then + 300_000)])
+        for start in (now - timedelta(seconds=700), timedelta(seconds=700)):
             assert sorted(await collect(client.read("t", start).up_to_now())) == sorted(names(7, 8) * 2)
-        assert sorted(await collect(client.read("t", timedelta(seconds=45)).up_to_now())) == sorted(names(8) * 2)
+        assert sorted(await collect(client.read("t", timedelta(seconds=450)).up_to_now())) == sorted(names(8) * 2)
         assert len(await collect(client.read("t", "earliest").up_to_now())) == 100
         assert await collect(client.read("t", "latest").up_to_now()) == []
         assert sorted(await collect(client.read("t", "latest", inclusive=True).up_to_now())) == [b"8:9", b"8:9"]
