@@ -125,11 +125,12 @@ class Gatherer:
         self.clear()
         if not batches:
             return []
-        if folder is not None and not self._whole:
-            return [(folder, batch) for batch, _ in batches]  # encoders take several: a copy would take memory and time
-        if folder is not None:
-            return [(folder, batches[0][0] if len(batches) == 1 else pa.concat_batches([b for b, _ in batches]))]
-        return deal(batches)
+        if folder is None:
+            return deal(batches)
+        whole = [batch for batch, _ in batches]
+        if self._whole and len(whole) > 1:
+            whole = [pa.concat_batches(whole)]
+        return [(folder, batch) for batch in whole]  # of many sinks as they are: a copy would take memory and time
 
     def clear(self) -> None:
         """Drop all buffered rows."""

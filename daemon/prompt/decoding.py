@@ -60,14 +60,13 @@ def decode_table(
     """
     if columns is not None and (isinstance(columns, str) or not isinstance(columns, Collection) or not len(columns)):
         raise ValueError(f"columns is a list of names, None for all columns, and not {columns!r}")
-    names = [] if columns is None else list(columns)
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    wanted = None if columns is None else list(columns)
+    if wanted is not None and (twice := next((name for name in wanted if wanted.count(name) > 1), None)):
         raise ValueError(f'columns has "{twice}" twice')
     if decode is not None:
         keys = {"format": decode} if isinstance(decode, str) else dict(decode)
         if decode == "json":
             keys["schema"] = INFER
-        wanted = None if columns is None else list(columns)
         comes_later = keys.get("schema") == INFER or (keys.get("schema") is None and keys.get("registry") is not None)
         if wanted is not None and comes_later and "*" not in wanted:
             wanted = ["*", *(name for name in wanted if name in types_of_records(system, "_"))]
@@ -136,13 +135,12 @@ def chosen_columns(columns: Sequence[str] | None) -> Sequence[str] | None:
     return None if columns is None or "*" in columns else columns
 
 
-def check_chosen(decoder: "ValueDecoder", columns: Sequence[str] | None, whose: str) -> None:
-    """Raise FastwireError if ``whose`` columns, those of ``decoder``, are not all of ``columns``."""
+def check_chosen(decoder: "ValueDecoder", columns: Sequence[str] | None, has: str) -> None:
+    """Raise FastwireError for one of ``columns`` that ``decoder`` does not have; ``has``: "the newest schema has"."""
     known = ("*", *decoder.columns)
     if strange := next((name for name in columns or () if name not in known), None):
-        verb = "has" if whose.endswith("schema") else "have"
         raise FastwireError(
-            f'{whose} {verb} no field "{strange}"{nearest(strange, known) or "."} '
+            f'{has} no field "{strange}"{nearest(strange, known) or "."} '
             f"The columns are {', '.join(decoder.columns)}; a written schema may have fields that come later"
         )
 
@@ -173,7 +171,7 @@ def first_inferred(
     values = chain.from_iterable(batch.column("value") for batch, _ in first)
     decoder.infer(value.as_py() for value in islice(values, wanted) if value.is_valid)
     if rows:
-        check_chosen(decoder, columns, f"the first {min(rows, wanted):,} records")
+        check_chosen(decoder, columns, f"the first {min(rows, wanted):,} records have")
     inferred()
     yield from first
     yield from pieces

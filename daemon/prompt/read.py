@@ -281,7 +281,7 @@ class Records:
     def _decoder(self) -> "ValueDecoder | None":
         decoder = decoder_for(self._connection, self._decode, self._topics.names)
         if decoder is not None and decoder.fields and not decoder.infers:
-            check_chosen(decoder, self._columns, "the newest schema")
+            check_chosen(decoder, self._columns, "the newest schema has")
         return decoder
 
     def _inferred(self, decoder: "ValueDecoder", only: Collection[str] | None) -> None:

@@ -66,7 +66,7 @@ def findings(values: Sorted, topic: str, maps: frozenset[str], *, times: bool, r
 
 
 def kept(schemas: TopicSchemas, system: str, topics: Sequence[str], say: Say) -> Schema | None:
-    """Return the newest schema that the brokers of ``system`` keep of ``topics``; None if there is none to decode by.
+    """Return the newest schema that brokers of ``system`` keep of ``topics``; None if none of them decodes values.
 
     Raises NothingInferred if the topics have several formats, and FastwireError if the brokers do not answer.
     """

@@ -116,7 +116,7 @@ class _Worker:
         self._seen: dict[str, Table] = {}
 
     def reply(self, line: str) -> dict[str, Any]:
-        """Return the reply to a line: ``answer``, or why there is none: ``raced`` or ``stopped``."""
+        """Return the reply to a request: ``answer``, or the error as ``raced`` or ``stopped``."""
         try:
             return {"answer": self._answer(json.loads(line))}
         except (CommitFailedException, TableAlreadyExistsError) as exc:

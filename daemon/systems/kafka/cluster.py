@@ -97,7 +97,7 @@ class Cluster(BrokerBook[Link]):
         self.metadata.update(answer, asyncio.get_running_loop().time(), everything=topics is None)
 
     def topic(self, name: str) -> Topic | None:
-        """The topic that ``refresh`` has found, None if there is none of that name.
+        """Return the topic ``name`` as ``refresh`` has found it; None if it does not exist.
 
         Raises BrokerError for a topic that has an error, and for a missing one until that is certain.
         """

@@ -211,7 +211,7 @@ class PullSource(ClusteredSource[C, L, P]):
 
     @abstractmethod
     async def find(self, place: tuple[str, int]) -> P | None:
-        """Return the partition at ``place`` as it is now, to be assigned; None if there is none.
+        """Return the partition at ``place`` as it is now, to be assigned; None if it does not exist.
 
         Raises what the cluster's answers raise, also for a topic that is missing until that is certain.
         """

@@ -134,7 +134,7 @@ class Cluster(BrokerBook[Link]):
     # --- partitions and their leaders
 
     async def existing(self, topic: str) -> Ranges | None:
-        """Return the sequences of a topic, None if there is none of that name.
+        """Return the sequences of a topic; None if the topic does not exist.
 
         Raises the errors of ``ranges``, of which BrokerError UNKNOWN_TOPIC until that is certain.
         """

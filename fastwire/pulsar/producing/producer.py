@@ -428,7 +428,7 @@ class Producer:
         if self._pending and self._pending[0][1] is message:
             return  # more chunks are pending
         if message.damage is not None and receipt.position.a < 0:
-            # What was in flight behind it was stored: by its number the broker takes it for a duplicate.
+            # Later entries in flight were stored, so the broker takes its sequence id for that of a duplicate.
             self._end(message, message.damage, messages=entry.messages, refused=self._settings.keeps_numbers)
             return
         self._stored = max(self._stored, entry.sequence_id, entry.highest_sequence_id)

@@ -27,7 +27,7 @@ async def test_who_is_accepted_while_the_broker_stops_is_let_go() -> None:
     assert broker.connections == set()
 
 
-async def test_nobody_else_gets_the_ports_of_a_broker_that_is_away() -> None:
+async def test_the_ports_of_a_broker_that_restarts_stay_its_own() -> None:
     broker = KafkaDevBroker()
     await broker.start()
     place = broker.host, broker.port
