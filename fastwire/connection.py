@@ -13,13 +13,13 @@ clock that never steps back. The driver of a connection
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from fastwire.columns.chunk import Chunk
-from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES, OUTPUT_CAP
+from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES, OUTPUT_CAP, ChunkScanner
 from fastwire.errors import FastwireError
 
-__all__ = ["ChunkConnection", "ChunkReady", "Lost", "More", "Scanning"]
+__all__ = ["ChunkConnection", "ChunkReady", "Lost", "More"]
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -49,56 +49,7 @@ class Lost:
 _MORE = More()
 
 
-class Scanning(Protocol):
-    """The part of ``columns.scan.ChunkScanner`` that a connection uses."""
-
-    def get_buffer(self, sizehint: int, /) -> memoryview:
-        """Return the writable buffer for the next bytes."""
-
-    def received(self, nbytes: int, /) -> None:
-        """Accept ``nbytes`` bytes that were written to the last buffer."""
-
-    def rest(self) -> None:
-        """Release the receive buffer if it is empty and unused since the last call."""
-
-    def resume(self) -> None:
-        """Start a new turn after OUTPUT_CAP."""
-
-    def times(self) -> tuple[int, int, int, int]:
-        """Return nanoseconds of receive, framing and checksums, decompression, and decoding."""
-
-    def scan(self) -> int:
-        """Decode buffered bytes; return the reason for the stop."""
-
-    def take_found(self) -> object:
-        """Return what ``scan`` stopped for with FOUND."""
-
-    def take_chunk(self) -> Chunk | None:
-        """Close the open chunk and return it; None if it is empty."""
-
-    def drop_chunk(self) -> None:
-        """Discard the open chunk."""
-
-    @property
-    def has_open(self) -> bool:
-        """True if the open chunk holds anything."""
-
-    @property
-    def buffered(self) -> int:
-        """Bytes received and not parsed yet."""
-
-    def peek(self) -> bytes:
-        """Return the first of the bytes received and not parsed yet, 8 at most."""
-
-    @property
-    def growths(self) -> int:
-        """The number of times that the receive buffer has grown for a frame."""
-
-    def shrink(self) -> None:
-        """Release the part of the receive buffer that its bytes do not need."""
-
-
-S = TypeVar("S", bound=Scanning)
+S = TypeVar("S", bound=ChunkScanner)
 E = TypeVar("E")
 
 
@@ -174,9 +125,6 @@ class ChunkConnection(ABC, Generic[S, E]):
     def _found(self, now: float, events: list[E | ChunkReady | More]) -> bool:
         """Take what the scanner has found; return True if the caller must handle it before the next scan."""
 
-    def take_found(self) -> object:
-        """Return what ``scan`` stopped for with FOUND."""
-
     def take_chunk(self) -> Chunk | None:
         """Close the open chunk and return it, full or not; None if it is empty."""
         self.open_since = None
@@ -219,6 +167,20 @@ class ChunkConnection(ABC, Generic[S, E]):
         self._suspended_at = None
         self._connect_deadline += rested
         self._postpone(rested, now)
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """True once the handshake is complete, until the connection is closed."""
+
+    @property
+    @abstractmethod
+    def awaiting(self) -> bool:
+        """True if a response is pending; requests for records do not count."""
+
+    @abstractmethod
+    def tick(self, now: float) -> Sequence[E | ChunkReady | More]:
+        """Handle the deadlines that have passed; return the resulting events."""
 
     @abstractmethod
     def _postpone(self, rested: float, now: float) -> None:

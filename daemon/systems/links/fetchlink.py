@@ -4,15 +4,15 @@ from collections.abc import Sequence, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
-from fastwire.connection import Lost
+from fastwire.connection import ChunkConnection, Lost
 from fastwire.event import Connected, CorruptFound, FetchDone, Reply
 
 from .brokerbook import Address
-from .link import BrokerLink, LinkMachine
+from .link import BrokerLink
 
 __all__ = ["FetchLink", "FetchOwner", "Fetching", "OwnedLink"]
 
-C = TypeVar("C", bound=LinkMachine[Any])
+C = TypeVar("C", bound=ChunkConnection[Any, Any])
 C_contra = TypeVar("C_contra", contravariant=True)
 E = TypeVar("E")
 A = TypeVar("A")

@@ -7,53 +7,26 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from fastwire.columns.chunk import Chunk
-from fastwire.connection import ChunkReady, Scanning
+from fastwire.connection import ChunkConnection, ChunkReady
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.grammar import Grammar
 
 from ...config.secured import Secured
-from ...net.endpoint import LinkLost, Machine, WrongProtocol
+from ...net.endpoint import LinkLost, WrongProtocol
 from ...net.tls import ClientTls
 from ...net.transport import Transport, open_transport
 from ...runtime.clock import CLOCK
 from .wrongport import foreign, unheard
 
-__all__ = ["BrokerLink", "LinkMachine", "LinkSettings", "scan_options", "tls_fields"]
+__all__ = ["BrokerLink", "LinkSettings", "scan_options", "tls_fields"]
 
 CONTROL_BUFFER_BYTES = 64 << 10  # of a connection that fetches no records
 
 A = TypeVar("A")
 E = TypeVar("E")
-E_co = TypeVar("E_co", covariant=True)
-
-
-class LinkMachine(Machine[E_co], Protocol[E_co]):
-    """A connection's state machine with a scanner that fills chunks."""
-
-    open_since: float | None
-    """The loop's time when the open chunk got its first entry; None while it is empty."""
-
-    @property
-    def scanner(self) -> Scanning:
-        """The scanner of this connection."""
-
-    heard: bool
-    """True once the peer has sent something that is valid in this protocol."""
-    greeting: bytes
-    """The peer's first bytes, 8 at most, until then."""
-
-    @property
-    def ready(self) -> bool:
-        """True once the handshake is complete."""
-
-    def take_chunk(self) -> Chunk | None:
-        """Return the open chunk and begin another; None if it is empty."""
-
-    def drop_chunk(self) -> None:
-        """Drop the rows of the open chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +58,7 @@ def scan_options(settings: LinkSettings, fetch_bytes: int | None) -> dict[str, A
     }
 
 
-C = TypeVar("C", bound=LinkMachine[Any])
+C = TypeVar("C", bound=ChunkConnection[Any, Any])
 
 
 class BrokerLink(ABC, Generic[C, E, A]):
@@ -104,7 +77,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
         self.was_idle = False
         """True of a connection that has ended without a request in flight, and on which no records were expected."""
         self.connection = connection
-        self.transport: Transport[E] = Transport(
+        self.transport: Transport[Any] = Transport(
             connection, on_events=self._take_in, on_lost=self._on_lost, after_read=self._after_read
         )
         self.on_grown: Callable[[], object] | None = None

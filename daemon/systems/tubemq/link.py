@@ -48,16 +48,7 @@ class LinkOwner(FetchOwner[Fetched, CorruptMessage], Protocol):
         """Handle a GET that the broker answered with an exception."""
 
 
-class _Machine(Connection):
-    """A connection without a handshake: it is ready while it is open."""
-
-    @property
-    def ready(self) -> bool:
-        """See ``LinkMachine``."""
-        return not self.closed
-
-
-class Link(OwnedLink[_Machine, Event, Answer]):
+class Link(OwnedLink[Connection, Event, Answer]):
     """A connection to one server, which answers in the order of the requests."""
 
     grammar = GRAMMAR
@@ -78,7 +69,7 @@ class Link(OwnedLink[_Machine, Event, Answer]):
         self._settings = settings
         self._planned: dict[int, Planned] = {}
         scanner = Scanner(slots, pool, **scan_options(settings, FETCH_BUFFER_BYTES if fetches else None))
-        super().__init__(address, _Machine(scanner, request_timeout_s=settings.request_timeout_s), owner)
+        super().__init__(address, Connection(scanner, request_timeout_s=settings.request_timeout_s), owner)
 
     @property
     def carries(self) -> bool:

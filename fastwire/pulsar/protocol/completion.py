@@ -7,7 +7,7 @@ order. The steps are decrypt, join, decompress, split (spec: pulsar 9).
 import base64
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from google.protobuf.message import DecodeError
 
@@ -18,12 +18,13 @@ from fastwire.pulsar.format.payload import encode_payload, split_payload, text_o
 from fastwire.pulsar.protocol.event import EntryRejected
 from fastwire.pulsar.reading.assembly import Assembly, Part, Torn
 from fastwire.pulsar.reading.cold import UNDECODED, ColdEntry
+from fastwire.pulsar.reading.scan import Scanner
 from fastwire.reason import Reason
 
 if TYPE_CHECKING:
     from fastwire.pulsar.reading.encryption import Decryptor
 
-__all__ = ["Completion", "Finisher", "OnFailure", "sealed"]
+__all__ = ["Completion", "OnFailure", "sealed"]
 
 OnFailure = Literal["fail", "discard", "consume"]
 
@@ -32,25 +33,6 @@ _GONE = pb.SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeTo
 _HOLE = _SIZE.pack(len(_GONE)) + _GONE
 # Prefix of the properties of a record that is delivered as ciphertext; they describe how to decrypt it.
 _PREFIX = "pulsar."
-
-
-class Finisher(Protocol):
-    """The part of ``scan.Scanner`` that completion uses."""
-
-    def hold(self, cold: ColdEntry, /) -> None:
-        """Count the entry as received; it is in no span yet."""
-
-    def cover(self, cold: ColdEntry, /) -> None:
-        """Add the entry's position to the open span without a row."""
-
-    def keep_dead_letter(self, cold: ColdEntry, /) -> None:
-        """Add the entry to the open chunk as a dead letter."""
-
-    def finish(self, cold: ColdEntry, metadata: bytes, payload: bytes | memoryview, /, *, whole: bool = False) -> bool:
-        """Decode the completed entry into the open chunk; return False if the chunk has no room for it."""
-
-    def inflate(self, compression: int, payload: bytes | memoryview, size: int, /) -> bytes:
-        """Decompress a payload. Raises CorruptEntryError."""
 
 
 class Completion:
@@ -83,7 +65,7 @@ class Completion:
         self._decryptor = decryptor
         self._on_failure = on_failure
 
-    def take(self, entry: ColdEntry, to: Finisher, hand_on: Callable[[], None]) -> Sequence[EntryRejected]:
+    def take(self, entry: ColdEntry, to: Scanner, hand_on: Callable[[], None]) -> Sequence[EntryRejected]:
         """Process ``entry``; return events for entries that became dead letters, or that the caller must handle first.
 
         ``hand_on`` takes the open chunk if it has no room for the entry.
@@ -100,7 +82,7 @@ class Completion:
             entry.refuse(exc.reason, exc.detail)
             return self._reject((entry,), to)
 
-    def _complete(self, entry: ColdEntry, to: Finisher, hand_on: Callable[[], None]) -> Sequence[EntryRejected]:
+    def _complete(self, entry: ColdEntry, to: Scanner, hand_on: Callable[[], None]) -> Sequence[EntryRejected]:
         """Process an entry that may be intact. Raises CorruptEntryError if it is damaged."""
         metadata, stored = split_payload(entry.payload)
         data: bytes | memoryview = stored
@@ -126,7 +108,7 @@ class Completion:
         _finish(entry, metadata, data, to, hand_on)
         return ()
 
-    def give_up(self, torn: Iterable[Torn], to: Finisher) -> Sequence[EntryRejected]:
+    def give_up(self, torn: Iterable[Torn], to: Scanner) -> Sequence[EntryRejected]:
         """Reject the chunks of messages that can no longer be completed."""
         entries = []
         for each in torn:
@@ -134,7 +116,7 @@ class Completion:
             entries.append(each.entry)
         return self._reject(entries, to)
 
-    def _reject(self, entries: Iterable[ColdEntry], to: Finisher) -> Sequence[EntryRejected]:
+    def _reject(self, entries: Iterable[ColdEntry], to: Scanner) -> Sequence[EntryRejected]:
         events = [EntryRejected(entry, is_dead_letter=self._keeps_corrupt) for entry in entries]
         if self._keeps_corrupt:
             for event in events:
@@ -147,7 +129,7 @@ class Completion:
         metadata: pb.MessageMetadata,
         stored: memoryview,
         why: CorruptEntryError,
-        to: Finisher,
+        to: Scanner,
         hand_on: Callable[[], None],
     ) -> Sequence[EntryRejected]:
         entry.refuse(why.reason, why.detail)
@@ -164,7 +146,7 @@ class Completion:
         return ()
 
     def _part(
-        self, metadata: pb.MessageMetadata, part: Part, to: Finisher, hand_on: Callable[[], None]
+        self, metadata: pb.MessageMetadata, part: Part, to: Scanner, hand_on: Callable[[], None]
     ) -> Sequence[EntryRejected]:
         verdict = self.assembly.add(metadata, part)
         if verdict.hold:
@@ -196,7 +178,7 @@ def _finish(
     entry: ColdEntry,
     metadata: pb.MessageMetadata,
     payload: bytes | memoryview,
-    to: Finisher,
+    to: Scanner,
     hand_on: Callable[[], None],
     *,
     whole: bool = False,
@@ -206,7 +188,7 @@ def _finish(
         hand_on()
 
 
-def _keep_redelivered(entry: ColdEntry, to: Finisher, payload: bytes | None = None) -> None:
+def _keep_redelivered(entry: ColdEntry, to: Scanner, payload: bytes | None = None) -> None:
     entry.refuse(Reason.REDELIVERED, f"delivered again {entry.redelivery_count} times", payload)
     to.keep_dead_letter(entry)
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Protocol
 
-from fastwire.connection import CONNECT_TIMEOUT_S, ChunkConnection, Scanning
+from fastwire.connection import CONNECT_TIMEOUT_S, ChunkConnection
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, decode_command, encode_command
 from fastwire.pulsar.protocol.ack import encode_ack_cumulative, encode_ack_elements, encode_ack_runs, encode_flow
-from fastwire.pulsar.protocol.completion import Completion, Finisher
+from fastwire.pulsar.protocol.completion import Completion
 from fastwire.pulsar.protocol.event import (
     ActiveChanged,
     AuthChallenged,
@@ -41,8 +40,9 @@ from fastwire.pulsar.protocol.request import (
 )
 from fastwire.pulsar.protocol.state import LEGAL, State
 from fastwire.pulsar.reading.cold import ColdEntry
+from fastwire.pulsar.reading.scan import Scanner
 
-__all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
+__all__ = ["LEGAL", "Connection", "State"]
 
 KEEP_ALIVE_S = 30.0
 SUSPENDED_PING_S = 10.0  # a broker closes a connection that is silent for one to two of its keep-alive intervals
@@ -59,27 +59,13 @@ LARGEST_MESSAGE_SIZE = 1 << 28
 _PONG = encode_command(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 _PING = encode_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
 
-
-class ScannerLike(Scanning, Finisher, Protocol):
-    """The part of ``scan.Scanner`` that a connection uses."""
-
-    max_message_size: int
-
-    @property
-    def memory(self) -> int:
-        """Memory budget of the pool, in bytes."""
-
-    def take_found(self) -> bytes | ColdEntry | None:
-        """Return the command or entry that the scanner stopped at."""
-
-
 _NOTHING: tuple[Event, ...] = ()
 
 _C = pb.BaseCommand
 _NOWHERE = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 
 
-class Connection(ChunkConnection[ScannerLike, Event]):
+class Connection(ChunkConnection[Scanner, Event]):
     """One connection: handshake, keep-alive, requests with deadlines, and the scanner's commands and entries.
 
     All connections of a client share ``request_ids``, so that a late response never matches another request, and
@@ -88,7 +74,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
 
     def __init__(
         self,
-        scanner: ScannerLike,
+        scanner: Scanner,
         completion: Completion,
         *,
         client_version: str,

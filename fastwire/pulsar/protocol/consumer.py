@@ -7,7 +7,6 @@ records: the scanner writes them to the columns, and the slot table counts their
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Protocol
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -15,8 +14,9 @@ from fastwire.pulsar.format.ackset import EntryId
 from fastwire.pulsar.format.command import encode_command
 from fastwire.pulsar.protocol.connection import Connection, State
 from fastwire.pulsar.protocol.request import SubscribeRequest, redeliver_command
+from fastwire.pulsar.reading.slot import SlotTable
 
-__all__ = ["Acks", "ConsumerMachine", "Permits", "Phase", "Sent", "Slots"]
+__all__ = ["Acks", "ConsumerMachine", "Permits", "Phase", "Sent"]
 
 ACK_GROUP_S = 0.1
 ACK_GROUP_IDS = 1000
@@ -34,34 +34,6 @@ class Sent:
     position: Position | None = None
     runs: tuple[Run, ...] = ()
     elements: tuple[tuple[EntryId, bytes], ...] = ()
-
-
-class Slots(Protocol):
-    """The part of ``scan.SlotTable`` that a consumer uses."""
-
-    def attach(self, consumer_id: int, connection_id: int, *, epoch: int = 0) -> None:
-        """Accept frames for the consumer from this connection only."""
-
-    def set_epoch(self, consumer_id: int, epoch: int) -> None:
-        """Drop frames of an older consumer epoch."""
-
-    def detach(self, consumer_id: int) -> None:
-        """Drop all frames of the consumer."""
-
-    def debited(self, consumer_id: int) -> int:
-        """Return the permits that the broker has debited."""
-
-    def uncounted(self, consumer_id: int) -> bool:
-        """Return whether the broker may have debited another number than ``debited``."""
-
-    def set_counted(self, consumer_id: int) -> None:
-        """Record that the count of permits is that of the broker again."""
-
-    def set_due(self, consumer_id: int, debited: int) -> None:
-        """Report the consumer once ``debited`` permits have been used."""
-
-    def take_landed_again(self, consumer_id: int) -> Sequence[Run]:
-        """Return landed entries that were delivered again."""
 
 
 class Phase(Enum):
@@ -284,7 +256,7 @@ class Acks:
 class ConsumerMachine:
     """One consumer id, and its requests to the broker, on any connection."""
 
-    def __init__(self, want: SubscribeRequest, slots: Slots, window: int) -> None:
+    def __init__(self, want: SubscribeRequest, slots: SlotTable, window: int) -> None:
         kind = want.subscription_type
         self.want = want
         self.consumer_id = want.consumer_id

@@ -76,6 +76,11 @@ class Connection(ChunkConnection[Scanner, Event]):
     # --- time
 
     @property
+    def ready(self) -> bool:
+        """True while the connection is open: there is no handshake."""
+        return not self.closed
+
+    @property
     def awaiting(self) -> bool:
         """True if a response other than that to a GET is pending."""
         return len(self._pending) > self.fetches_outstanding
