@@ -14,9 +14,8 @@ from fastwire.producer import BatchedProducer, Outcome
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger
 from ..load import Load
-from ..produced import Produced, Refused
 from ..writer import Put, checked
-from .topicwriter import Part, TopicWriter, failed
+from .topicwriter import Part, ProducerWriter, TopicWriter, failed
 
 __all__ = ["OPEN_S", "LeaderPart", "LeaderWriter", "RecordWriter", "Sent"]
 
@@ -178,11 +177,8 @@ class LeaderPart(Part[M]):
                 pass  # it is time for something
 
 
-class RecordWriter(ABC, Generic[R]):
+class RecordWriter(ProducerWriter[LeaderWriter[Any, R]], ABC, Generic[R]):
     """Implementation of ``Writer`` over a producer of records ``R``."""
-
-    def __init__(self, producer: LeaderWriter[Any, R]) -> None:
-        self._producer = producer
 
     @abstractmethod
     def _record(self, put: Put) -> R:
@@ -191,16 +187,6 @@ class RecordWriter(ABC, Generic[R]):
     @abstractmethod
     def _routes(self, rows: Rows) -> Routes:
         """Return the routes of rows. Raises ValueError for what the system does not have."""
-
-    @property
-    def topic(self) -> str:
-        """See ``Writer.topic``."""
-        return self._producer.topic
-
-    @property
-    def produced(self) -> Produced:
-        """See ``Writer.produced``."""
-        return self._producer.produced
 
     async def write(self, put: Put) -> None:
         """See ``Writer.write``."""
@@ -215,11 +201,3 @@ class RecordWriter(ABC, Generic[R]):
         for number in range(load.first, load.first + load.records):
             await self.write(Put(load.record(number), partition=number % self._producer.partitions))
             yield 1
-
-    async def flush(self) -> None:
-        """See ``Writer.flush``."""
-        await self._producer.flush()
-
-    def take_refused(self) -> list[Refused]:
-        """See ``Writer.take_refused``."""
-        return self._producer.take_refused()

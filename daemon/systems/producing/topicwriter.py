@@ -12,7 +12,7 @@ from ...runtime.logs import get_logger
 from ...runtime.tasks import on_failure
 from ..produced import Produced, ProduceError, Refused
 
-__all__ = ["PENDING_BYTES", "Part", "PendingWriter", "TopicWriter", "failed"]
+__all__ = ["PENDING_BYTES", "Part", "PendingWriter", "ProducerWriter", "TopicWriter", "failed"]
 
 PENDING_BYTES = 16 << 20  # unconfirmed bytes of the whole topic, before compression
 PARTITION_POLL_S = 60.0
@@ -130,7 +130,7 @@ class PendingWriter(ABC, Generic[P, R, S]):
 
     def __init__(self, name: str, *, most_pending_bytes: int) -> None:
         self.produced = Produced()
-        self._name = name
+        self.name = name
         self._most_pending_bytes = most_pending_bytes
         self._parts: list[P] = []
         self._pending_bytes = 0  # the sum of the parts' weights; a sum for each record would cost a loop over all parts
@@ -298,7 +298,7 @@ class TopicWriter(PendingWriter[P, R, S]):
                     self._parts.append(await self._add(number))
                     self._chooser().partitions = len(self._parts)
             except FastwireError as exc:
-                log.debug("cannot ask for new partitions", topic=self._name, error=str(exc))
+                log.debug("cannot ask for new partitions", topic=self.name, error=str(exc))
 
     @abstractmethod
     async def _count(self) -> int:
@@ -323,7 +323,7 @@ class TopicWriter(PendingWriter[P, R, S]):
 
     def _of(self, partition: int) -> P:
         if not 0 <= partition < len(self._parts):
-            raise ProduceError(f"{self._name} has no partition {partition}: there are {len(self._parts)}")
+            raise ProduceError(f"{self.name} has no partition {partition}: there are {len(self._parts)}")
         return self._parts[partition]
 
     async def put_rows(self, routes: Routes) -> None:
@@ -348,7 +348,7 @@ class TopicWriter(PendingWriter[P, R, S]):
         if partition is not None:
             return self._of(partition)
         if not self._parts:
-            raise ProduceError(f"{self._name}: the producer is not open")
+            raise ProduceError(f"{self.name}: the producer is not open")
         key = self._key(record)
         return self._current() if key is None else self._parts[self._chooser().of_key(key)]
 
@@ -361,6 +361,34 @@ class TopicWriter(PendingWriter[P, R, S]):
             part = self._parts[chooser.current]
             self._batches = part.machine.batches
         return part
+
+
+W = TypeVar("W", bound=PendingWriter[Any, Any, Any])
+
+
+class ProducerWriter(Generic[W]):
+    """Implementation of ``ConfirmedWriter`` over the producer ``W`` of a topic."""
+
+    def __init__(self, producer: W) -> None:
+        self._producer = producer
+
+    @property
+    def topic(self) -> str:
+        """See ``ConfirmedWriter.topic``."""
+        return self._producer.name
+
+    @property
+    def produced(self) -> Produced:
+        """See ``ConfirmedWriter.produced``."""
+        return self._producer.produced
+
+    async def flush(self) -> None:
+        """See ``ConfirmedWriter.flush``."""
+        await self._producer.flush()
+
+    def take_refused(self) -> list[Refused]:
+        """See ``ConfirmedWriter.take_refused``."""
+        return self._producer.take_refused()
 
 
 def failed(what: str, exc: FastwireError) -> ProduceError:

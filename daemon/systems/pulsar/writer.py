@@ -16,7 +16,7 @@ from fastwire.pulsar.producing.settings import ProducerSettings
 from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
-from ..produced import Produced, Refused
+from ..producing.topicwriter import ProducerWriter
 from ..writer import Put, WriteOptions, checked, codec_named, puts_of, refuse_create, texts_of
 from .cluster import ClientCluster
 from .load import entries
@@ -26,21 +26,8 @@ from .settings import ClientSettings, client_fields, encrypt_for
 __all__ = ["PulsarWriter", "open_topic", "open_writer", "record_of_put"]
 
 
-class PulsarWriter:
+class PulsarWriter(ProducerWriter[TopicProducer]):
     """Implementation of ``Writer`` for Pulsar."""
-
-    def __init__(self, producer: TopicProducer) -> None:
-        self._producer = producer
-
-    @property
-    def topic(self) -> str:
-        """See ``Writer.topic``."""
-        return str(self._producer.topic)
-
-    @property
-    def produced(self) -> Produced:
-        """See ``Writer.produced``."""
-        return self._producer.produced
 
     async def write(self, put: Put) -> None:
         """Take a record; a key of bytes is sent as base64. Raises ValueError for properties that are not text."""
@@ -64,14 +51,6 @@ class PulsarWriter:
         for partition, entry in entries(load, now_ms):
             await producer.put_entry(entry, partition=partition)
             yield entry.messages
-
-    async def flush(self) -> None:
-        """Wait until everything is confirmed."""
-        await self._producer.flush()
-
-    def take_refused(self) -> list[Refused]:
-        """See ``Writer.take_refused``."""
-        return self._producer.take_refused()
 
 
 def record_of_put(put: Put) -> Record:

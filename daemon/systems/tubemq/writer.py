@@ -9,7 +9,7 @@ from fastwire.tubemq.protocol.request import MSG_TIME, message_time
 
 from ...config import Connection
 from ..load import Load
-from ..produced import Produced, Refused
+from ..producing.topicwriter import ProducerWriter
 from ..writer import Put, WriteOptions, checked, puts_of, refuse_create, texts_of
 from .cluster import ClientCluster
 from .producer import TopicProducer
@@ -20,21 +20,8 @@ __all__ = ["TubeMQWriter", "open_writer"]
 MINUTE_MS = 60_000
 
 
-class TubeMQWriter:
+class TubeMQWriter(ProducerWriter[TopicProducer]):
     """Implementation of ``Writer`` for TubeMQ: each record is a message, and goes to the partition that comes next."""
-
-    def __init__(self, producer: TopicProducer) -> None:
-        self._producer = producer
-
-    @property
-    def topic(self) -> str:
-        """See ``Writer.topic``."""
-        return self._producer.topic
-
-    @property
-    def produced(self) -> Produced:
-        """See ``Writer.produced``."""
-        return self._producer.produced
 
     async def write(self, put: Put) -> None:
         """See ``Writer.write``."""
@@ -61,14 +48,6 @@ class TubeMQWriter:
         for number in range(load.first, load.first + load.records):
             await self.write(Put(load.record(number)))
             yield 1
-
-    async def flush(self) -> None:
-        """See ``Writer.flush``."""
-        await self._producer.flush()
-
-    def take_refused(self) -> list[Refused]:
-        """See ``Writer.take_refused``."""
-        return self._producer.take_refused()
 
 
 def _message(put: Put) -> OutgoingMessage:
