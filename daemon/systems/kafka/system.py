@@ -7,7 +7,7 @@ from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..ledger import LedgerFinding, LedgerOptions, LedgerWriter
-from ..reading.clusterreader import ClusterSystem, Driver
+from ..reading.clusterreader import ClusterSystem
 from ..reading.offsets import start_at_offsets
 from ..recall import Recall
 from ..writer import WriteOptions
@@ -18,12 +18,6 @@ __all__ = ["SYSTEM"]
 
 class _Kafka(ClusterSystem):
     grammar = GRAMMAR
-
-    @property
-    def driver(self) -> Driver:
-        from .source import DRIVER
-
-        return DRIVER
 
     def open_ledger(
         self, connection: Connection, topic: str, options: WriteOptions, ledger: LedgerOptions

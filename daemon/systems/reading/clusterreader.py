@@ -1,9 +1,9 @@
 """Reader of topics by a source that keeps no state on the brokers: other readers are not affected."""
 
 import asyncio
-from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from fastwire.columns.chunk import Chunk
@@ -241,9 +241,10 @@ class ClusterSystem(System):
     """A system whose reader is its source, without a dataset and without a group."""
 
     @property
-    @abstractmethod
     def driver(self) -> Driver:
-        """The source; its modules are imported here, because few commands need them."""
+        """The ``DRIVER`` of the system's package ``source``, which is imported here because few commands need it."""
+        driver: Driver = import_module(f"{type(self).__module__.rpartition('.')[0]}.source").DRIVER
+        return driver
 
     def make_source(self, source: SourceConfig) -> MakeSource:
         """See ``System.make_source``."""

@@ -3,7 +3,7 @@
 from fastwire.tank.grammar import GRAMMAR
 
 from ...config import Start, TopicChoice
-from ..reading.clusterreader import ClusterSystem, Driver
+from ..reading.clusterreader import ClusterSystem
 from ..reading.offsets import start_at_offsets
 from .config import NO_TIME
 
@@ -12,12 +12,6 @@ __all__ = ["SYSTEM"]
 
 class _Tank(ClusterSystem):
     grammar = GRAMMAR
-
-    @property
-    def driver(self) -> Driver:
-        from .source import DRIVER
-
-        return DRIVER
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """``text`` may also be a sequence of every partition, or sequences by partition such as ``0=5,2=7``."""

@@ -4,7 +4,7 @@ from fastwire.tubemq.grammar import GRAMMAR
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
-from ..reading.clusterreader import ClusterSystem, Driver
+from ..reading.clusterreader import ClusterSystem
 from ..recall import Recall
 from .config import NO_TIME, TubeMQSourceConfig
 
@@ -13,12 +13,6 @@ __all__ = ["SYSTEM"]
 
 class _TubeMQ(ClusterSystem):
     grammar = GRAMMAR
-
-    @property
-    def driver(self) -> Driver:
-        from .source import DRIVER
-
-        return DRIVER
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
         from .recall import TubeMQRecall
