@@ -43,10 +43,6 @@ class KafkaDevBroker(Cluster):
 
     handlers = HANDLERS
 
-    def accept(self) -> KafkaConnection:
-        """See ``Server.accept``."""
-        return self._connect(0)
-
     def listeners(self) -> Sequence[Callable[[], KafkaConnection]]:
         """See ``Server.listeners``."""
         return [partial(self._connect, node) for node in range(self.options.nodes)]

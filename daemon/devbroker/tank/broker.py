@@ -26,10 +26,6 @@ HANDLERS: dict[int, Handler] = {
 class TankDevBroker(Cluster):
     """Serves a ``Cluster``."""
 
-    def accept(self) -> TankConnection:
-        """See ``Server.accept``."""
-        return self._connect(0)
-
     def listeners(self) -> Sequence[Callable[[], TankConnection]]:
         """See ``Server.listeners``."""
         return [partial(self._connect, node) for node in range(self.options.nodes)]

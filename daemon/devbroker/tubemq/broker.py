@@ -39,10 +39,6 @@ BROKER = frozenset({Service.READ, Service.WRITE})
 class TubeMQDevBroker(Cluster):
     """Serves a ``Cluster``: the Master at the first port, the Broker at the second."""
 
-    def accept(self) -> TubeMQConnection:
-        """See ``Server.accept``."""
-        return self._connect(MASTER)
-
     def listeners(self) -> Sequence[Callable[[], TubeMQConnection]]:
         """See ``Server.listeners``."""
         return [partial(self._connect, services) for services in (MASTER, BROKER)]
