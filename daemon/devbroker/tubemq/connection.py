@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from struct import unpack_from
+from typing import Any
 
 from google.protobuf.message import Message
 
 from fastwire.errors import ProtocolError
-from fastwire.tubemq.format.error import Refused
+from fastwire.tubemq.format.error import Code, Refused
 from fastwire.tubemq.format.frame import (
     MOST_BLOCKS,
     MOST_CONTENT,
@@ -30,7 +31,7 @@ BLOCK_HEAD = 4
 CORE = "org.apache.inlong.tubemq.corerpc.exception"
 
 Handler = Callable[["TubeMQConnection", Message], Message]
-"""Handles a request and returns its answer. RefusedError becomes an answer of the same type with its code."""
+"""Handles a request and returns its answer: a success, unless it has a code. RefusedError becomes one with its code."""
 
 
 class TubeMQConnection(Connection):
@@ -79,7 +80,7 @@ class TubeMQConnection(Connection):
             reply = answer(kind, failure.code, "an injected error")
         else:
             try:
-                reply = handler(self, request.body)
+                reply = _completed(handler(self, request.body))
             except RefusedError as exc:
                 reply = answer(kind, exc.code, str(exc))
         if failure is None or failure.code is not None:
@@ -96,6 +97,16 @@ class TubeMQConnection(Connection):
         if request.method.service != request.service and request.method is not Method.SEND:
             return Refused("java.lang.Exception", f"Unsupported method ID :{request.method.value}", True)
         return None
+
+
+def _completed(made: Any) -> Message:
+    """Return an answer as that of a success, unless it has a code."""
+    if not made.HasField("errCode"):
+        if "success" in made.DESCRIPTOR.fields_by_name:
+            made.success = True
+        made.errCode, made.errMsg = Code.SUCCESS, "OK!"
+    assert isinstance(made, Message)
+    return made
 
 
 def answer(kind: type[Message], code: int, text: str) -> Message:

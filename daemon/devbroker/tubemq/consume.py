@@ -19,7 +19,6 @@ from .topics import Topic
 
 __all__ = ["commit", "get", "heartbeat", "register"]
 
-OK = "OK!"
 NOT_FOUND_MS = 150  # minLimitTime of a 404 that is not at the end
 
 
@@ -69,9 +68,7 @@ def _register(broker: Cluster, request: pb.RegisterRequestC2B) -> Message:
     at = progress.begin(request.readStatus, offset)
     window = Window(broker.options.limit_window_s)
     progress.owner = Owner(request.clientId, broker.loop.time(), frozenset(request.filterCondStr), window)
-    return pb.RegisterResponseB2C(
-        success=True, errCode=Code.SUCCESS, errMsg=OK, currOffset=at, maxOffset=progress.store.end
-    )
+    return pb.RegisterResponseB2C(currOffset=at, maxOffset=progress.store.end)
 
 
 def _late(broker: Cluster, owner: Owner) -> bool:
@@ -94,7 +91,7 @@ def _unregister(broker: Cluster, request: pb.RegisterRequestC2B) -> Message:
     if request.readStatus == 0:
         progress.commit(True)
     progress.owner = None
-    return pb.RegisterResponseB2C(success=True, errCode=Code.SUCCESS, errMsg=OK, currOffset=-1)
+    return pb.RegisterResponseB2C(currOffset=-1)
 
 
 def heartbeat(connection: TubeMQConnection, request: Message) -> Message:
@@ -115,9 +112,6 @@ def heartbeat(connection: TubeMQConnection, request: Message) -> Message:
         except RefusedError as exc:
             failures.append(f"{int(exc.code)}:{text}")
     return pb.HeartBeatResponseB2C(
-        success=True,
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         hasPartFailure=bool(failures),
         failureInfo=failures,
         requireAuth=False,
@@ -153,9 +147,6 @@ def get(connection: TubeMQConnection, request: Message) -> Message:
         return missed
     owner.window.add(sum(each.size for each in batch.messages), broker.loop.time())
     return pb.GetMessageResponseB2C(
-        success=True,
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         messages=[
             pb.TransferedMessage(messageId=each.id, checkSum=each.checksum, payLoadData=each.payload, flag=each.flag)
             for each in batch.messages
@@ -187,6 +178,4 @@ def commit(connection: TubeMQConnection, request: Message) -> Message:
     except RefusedError as exc:
         raise RefusedError(Code.UNAUTHORIZED, str(exc)) from None
     at = progress.commit(request.lastPackConsumed if request.HasField("lastPackConsumed") else True)
-    return pb.CommitOffsetResponseB2C(
-        success=True, errCode=Code.SUCCESS, errMsg=OK, currOffset=at, maxOffset=progress.store.end
-    )
+    return pb.CommitOffsetResponseB2C(currOffset=at, maxOffset=progress.store.end)

@@ -18,7 +18,6 @@ from .logins import check_identity, check_signature
 
 __all__ = ["close", "heartbeat", "metadata", "node_heartbeat", "register", "register_node"]
 
-OK = "OK!"
 NO_RULES = UNDEFINED, " "  # id and text
 OFFSETS = re.compile(r"(\d+:[^:,=]+:\d+=\d+)(,\d+:[^:,=]+:\d+=\d+)*")  # the form of requiredPartition
 
@@ -109,9 +108,6 @@ def register(connection: TubeMQConnection, request: Message) -> Message:
     group, member = _join(broker, wanted, request.clientId)
     _hold(broker, member, request.subscribeInfo)
     reply = pb.RegisterResponseM2C(
-        success=True,
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         notAllocated=not group.allocated,
         authorizedInfo=broker.master_token(),
     )
@@ -149,9 +145,6 @@ def heartbeat(connection: TubeMQConnection, request: Message) -> Message:
         group.result(member, request.event, strict=broker.options.strict)
     group.balance(broker.partitions_of(sorted(group.topics)), broker.options.event_rounds)
     reply = pb.HeartResponseM2C(
-        success=True,
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         notAllocated=not group.allocated,
         authorizedInfo=broker.master_token(),
     )
@@ -172,7 +165,7 @@ def close(connection: TubeMQConnection, request: Message) -> Message:
         group.members.pop(request.clientId, None)
         if not group.members:
             del broker.groups[group.name]
-    return pb.CloseResponseM2C(success=True, errCode=Code.SUCCESS, errMsg=OK)
+    return pb.CloseResponseM2C()
 
 
 # --- client balance
@@ -189,8 +182,6 @@ def register_node(connection: TubeMQConnection, request: Message) -> Message:
     wanted.count = request.sourceCount
     _join(broker, wanted, request.clientId, request.nodeId)
     reply = pb.RegisterResponseM2CV2(
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         brokerConfigId=broker.broker_list_id,
         brokerConfigList=broker.list_brokers(request.subRepInfo.brokerConfigId),
         authorizedInfo=broker.master_token(),
@@ -221,8 +212,6 @@ def metadata(connection: TubeMQConnection, request: Message) -> Message:
     check_signature(broker, request.authInfo)
     group, _ = _member(broker, request.groupName, request.clientId, client_balance=True)
     reply = pb.GetPartMetaResponseM2C(
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         brokerConfigId=broker.broker_list_id,
         brokerConfigList=broker.list_brokers(request.brokerConfigId),
         topicMetaInfoId=broker.topic_list_id,
@@ -242,8 +231,6 @@ def node_heartbeat(connection: TubeMQConnection, request: Message) -> Message:
     check_signature(broker, request.authInfo)
     _member(broker, request.groupName, request.clientId, client_balance=True)
     reply = pb.HeartResponseM2CV2(
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         brokerConfigId=broker.broker_list_id,
         topicMetaInfoId=broker.topic_list_id,
         authorizedInfo=broker.master_token(),

@@ -15,7 +15,6 @@ from .topics import StoredMessage
 
 __all__ = ["close", "heartbeat", "register", "send"]
 
-OK = "OK!"
 UNCHECKED = -1  # a check sum that is not compared
 
 
@@ -27,9 +26,6 @@ def register(connection: TubeMQConnection, request: Message) -> Message:
     check_identity(request.clientId)
     broker.producers[request.clientId] = broker.loop.time()
     return pb.RegisterResponseM2P(
-        success=True,
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         brokerCheckSum=broker.broker_list_id,
         brokerInfos=broker.list_brokers(request.brokerCheckSum),
         authorizedInfo=broker.master_token(),
@@ -54,9 +50,6 @@ def heartbeat(connection: TubeMQConnection, request: Message) -> Message:
     broker.producers[request.clientId] = broker.loop.time()
     topics = [broker.topics[name] for name in request.topicList if name in broker.topics and broker.topics[name].open]
     return pb.HeartResponseM2P(
-        success=True,
-        errCode=Code.SUCCESS,
-        errMsg=OK,
         brokerCheckSum=broker.broker_list_id,
         brokerInfos=broker.list_brokers(request.brokerCheckSum),
         topicInfos=[f"{each.name}#{BROKER_ID}:{each.partitions}:{len(each.stores)}#" for each in topics],
@@ -70,7 +63,7 @@ def close(connection: TubeMQConnection, request: Message) -> Message:
     assert isinstance(request, pb.CloseRequestP2M)
     check_signature(connection.broker, request.authInfo)
     connection.broker.producers.pop(request.clientId, None)
-    return pb.CloseResponseM2P(success=True, errCode=Code.SUCCESS, errMsg=OK)
+    return pb.CloseResponseM2P()
 
 
 def send(connection: TubeMQConnection, request: Message) -> Message:
