@@ -58,6 +58,11 @@ def decode_command(body: bytes | memoryview) -> pb.BaseCommand:
     return command
 
 
+def body_of(command: pb.BaseCommand) -> Any:
+    """Return the part of a command that its type names."""
+    return getattr(command, _FIELDS[command.type])
+
+
 def server_error_name(code: int) -> str:
     """Return the protocol's name of an error code; "ServerError" and the number for an unknown code."""
     try:

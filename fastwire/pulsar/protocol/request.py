@@ -7,7 +7,7 @@ from enum import Enum, auto
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.format.command import server_error_name
+from fastwire.pulsar.format.command import body_of, server_error_name
 from fastwire.pulsar.format.server_error import Remedy, remedy
 
 __all__ = [
@@ -158,29 +158,9 @@ REPLIES = {
 
 def reply_id(command: pb.BaseCommand) -> int | None:
     """Return the request id of a response; None for an ack receipt without one."""
-    kind = command.type
-    if kind == _C.SUCCESS:
-        return command.success.request_id
-    if kind == _C.ERROR:
-        return command.error.request_id
-    if kind == _C.LOOKUP_RESPONSE:
-        return command.lookupTopicResponse.request_id
-    if kind == _C.PARTITIONED_METADATA_RESPONSE:
-        return command.partitionMetadataResponse.request_id
-    if kind == _C.GET_LAST_MESSAGE_ID_RESPONSE:
-        return command.getLastMessageIdResponse.request_id
-    if kind == _C.CONSUMER_STATS_RESPONSE:
-        return command.consumerStatsResponse.request_id
-    if kind == _C.PRODUCER_SUCCESS:
-        return command.producer_success.request_id
-    if kind == _C.GET_TOPICS_OF_NAMESPACE_RESPONSE:
-        return command.getTopicsOfNamespaceResponse.request_id
-    if kind == _C.WATCH_TOPIC_LIST_SUCCESS:
-        return command.watchTopicListSuccess.request_id
-    if kind == _C.GET_SCHEMA_RESPONSE:
-        return command.getSchemaResponse.request_id
-    receipt = command.ackResponse
-    return receipt.request_id if receipt.HasField("request_id") else None
+    body = body_of(command)
+    number: int | None = body.request_id if body.HasField("request_id") else None
+    return number
 
 
 def refusal(command: pb.BaseCommand) -> BrokerError | None:
@@ -199,12 +179,9 @@ def refusal(command: pb.BaseCommand) -> BrokerError | None:
         if parts.HasField("response") and parts.response == pb.CommandPartitionedTopicMetadataResponse.Success:
             return None
         return BrokerError(parts.error, parts.message)
-    if kind == _C.CONSUMER_STATS_RESPONSE:
-        stats = command.consumerStatsResponse
-        return BrokerError(stats.error_code, stats.error_message) if stats.HasField("error_code") else None
-    if kind == _C.GET_SCHEMA_RESPONSE:
-        schema = command.getSchemaResponse
-        return BrokerError(schema.error_code, schema.error_message) if schema.HasField("error_code") else None
+    if kind in (_C.CONSUMER_STATS_RESPONSE, _C.GET_SCHEMA_RESPONSE):
+        found = body_of(command)
+        return BrokerError(found.error_code, found.error_message) if found.HasField("error_code") else None
     if kind == _C.ACK_RESPONSE:
         receipt = command.ackResponse
         return BrokerError(receipt.error, receipt.message) if receipt.HasField("error") else None
