@@ -1,11 +1,10 @@
 """Connection to one TANK broker: runs the protocol on a socket and passes events to the source."""
 
 import asyncio
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from fastwire.tank.format.message import MessageType
 from fastwire.tank.grammar import GRAMMAR
-from fastwire.tank.protocol.connection import Connection, Request
+from fastwire.tank.protocol.connection import Connection, Question, Request
 from fastwire.tank.protocol.event import Answer, Event
 from fastwire.tank.protocol.fetch import Fetcher, FetchLimits
 from fastwire.tank.reading.response import Fetched
@@ -18,27 +17,11 @@ from ..links.fetchlink import FetchLink, FetchOwner
 from ..links.link import scan_options
 from .settings import ClientSettings
 
-__all__ = ["Link", "LinkOwner", "Question"]
+__all__ = ["Link", "LinkOwner"]
 
 FETCH_BUFFER_BYTES = 256 << 10  # answers are decoded while they come: a buffer that stays in the cache
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Question(Protocol[T_co]):
-    """A request of ``fastwire.tank.format.message``, of which the class of the answer is known."""
-
-    @property
-    def kind(self) -> MessageType:
-        """The message type of request and answer."""
-
-    @property
-    def answer(self) -> type[T_co]:
-        """The class of the answer."""
-
-    def encode(self, request_id: int, /) -> bytes:
-        """Return the payload."""
 
 
 LinkOwner = FetchOwner[Fetched, CorruptBundle]

@@ -156,6 +156,25 @@ class PayloadReader:
             raise ProtocolError(self.what, self.at, detail=f"{self.left} bytes more than it has fields")
 
 
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    """A request without fields."""
+
+    kind: ClassVar[MessageType]
+
+    def encode(self, request_id: int) -> bytes:
+        """Return the payload."""
+        return pack("<IB", request_id, 0)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> tuple[int, Self]:
+        """Read a payload; see the module."""
+        r = PayloadReader(payload, f"{cls.kind.name.lower().replace('_', ' ')} request")
+        request_id = r.u32()
+        r.u8()
+        return request_id, cls()
+
+
 # --- partitions of a topic
 
 
@@ -277,23 +296,11 @@ class TopicList:
 
 
 @dataclass(frozen=True, slots=True)
-class DiscoverTopics:
+class DiscoverTopics(_Bare):
     """Request for all topics."""
 
     kind: ClassVar[MessageType] = MessageType.DISCOVER_TOPICS
     answer: ClassVar[type[TopicList]] = TopicList
-
-    def encode(self, request_id: int) -> bytes:
-        """Return the payload."""
-        return pack("<IB", request_id, 0)
-
-    @classmethod
-    def decode(cls, payload: bytes) -> tuple[int, Self]:
-        """Read a payload; see the module."""
-        r = PayloadReader(payload, "discover topics request")
-        request_id = r.u32()
-        r.u8()
-        return request_id, cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,20 +398,8 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class DiscoverTopology:
+class DiscoverTopology(_Bare):
     """Request for the brokers of a cluster."""
 
     kind: ClassVar[MessageType] = MessageType.DISCOVER_TOPOLOGY
     answer: ClassVar[type[Topology]] = Topology
-
-    def encode(self, request_id: int) -> bytes:
-        """Return the payload."""
-        return pack("<IB", request_id, 0)
-
-    @classmethod
-    def decode(cls, payload: bytes) -> tuple[int, Self]:
-        """Read a payload; see the module."""
-        r = PayloadReader(payload, "topology request")
-        request_id = r.u32()
-        r.u8()
-        return request_id, cls()

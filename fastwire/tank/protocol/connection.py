@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fastwire.connection import CONNECT_TIMEOUT_S, ChunkConnection
 from fastwire.errors import ProtocolError
@@ -14,7 +14,7 @@ from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
 from fastwire.tank.reading.response import Fetched, Planned
 from fastwire.tank.reading.scan import CorruptBundle, Scanner
 
-__all__ = ["Connection", "Request", "State"]
+__all__ = ["Connection", "Question", "Request", "State"]
 
 REQUEST_TIMEOUT_S = 30.0
 MOST_POSTPONED = 9  # timeouts by which bytes that keep arriving postpone a deadline
@@ -23,6 +23,8 @@ MOST_WAIT_MS = 3_600_000  # a broker waits no longer
 
 
 _NOTHING: tuple[Event, ...] = ()
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class State(Enum):
@@ -34,7 +36,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class _Plain(Protocol):
+class Question(Protocol[T_co]):
     """A request of ``fastwire.tank.format.message``."""
 
     @property
@@ -42,14 +44,14 @@ class _Plain(Protocol):
         """The message type of request and answer."""
 
     @property
-    def answer(self) -> Any:
+    def answer(self) -> type[T_co]:
         """The class of the answer."""
 
     def encode(self, request_id: int, /) -> bytes:
         """Return the payload."""
 
 
-Request = _Plain | ProduceRequest
+Request = Question[Any] | ProduceRequest
 
 
 @dataclass(slots=True)
