@@ -1,8 +1,9 @@
 """Throttling by broker quotas, for metrics, status and the log (spec: kafka 5.1; KIP-219)."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from ...runtime.logs import get_logger
+from ...runtime.metrics import PipelineMetrics
 
 __all__ = ["Throttling"]
 
@@ -11,17 +12,10 @@ PERIOD_S = 60.0  # a period ends after so long without a throttle; the next peri
 log = get_logger("source")
 
 
-class Counters(Protocol):
-    """The metrics of throttling."""
-
-    def throttled(self, seconds: float) -> None:
-        """Count ``seconds`` of throttling."""
-
-
 class Throttling:
     """Counts the throttles of one source's connections, and writes a line at the beginning and end of each period."""
 
-    def __init__(self, metrics: Counters | None) -> None:
+    def __init__(self, metrics: PipelineMetrics | None) -> None:
         self.seconds = 0.0  # so far
         self._metrics = metrics
         self._before = 0.0  # of ``seconds``, when the period began

@@ -1,9 +1,8 @@
 """Periodic checks of consumers: the size of their permit window, and consumers that receive nothing."""
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
@@ -11,13 +10,12 @@ from fastwire.position import Log, Position
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.protocol.consumer import Run
 from fastwire.pulsar.protocol.request import available_permits
-from fastwire.pulsar.reading.slot import SlotTable
 
 from ....runtime.budget import permit_window
 from ....runtime.logs import get_logger
 from ...source import SourceEvents
-from ..cluster import Cluster
 from .coverage import MOST_HOLES, MOST_INTERVALS, skipped_holes
+from .host import Host
 from .partition import Partition
 
 __all__ = ["Watch"]
@@ -29,29 +27,16 @@ MOST_QUIET_S = 60.0
 log = get_logger("source")
 
 
-class Watched(Protocol):
+class Watched(Host[Partition], Protocol):
     """A source, as its watch sees it."""
 
-    cluster: Cluster
-    slots: SlotTable
     events: SourceEvents
     logs: list[Log]
     partitions: list[Partition]
 
     @property
-    def holding(self) -> bool:
-        """True if no more records may be requested."""
-
-    @property
     def memory_limit(self) -> int:
         """The memory budget of the process, in bytes."""
-
-    @property
-    def most_permits(self) -> int:
-        """The permit window with which a consumer begins."""
-
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Run ``work`` as a task of the source."""
 
 
 @dataclass(slots=True)
