@@ -1,9 +1,8 @@
 """The options of commands that decode values."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,15 +10,7 @@ from fastwire.systems import grammar_named, grammars
 
 __all__ = ["Maps", "Message", "Registry", "SchemaFile", "Values", "decode_keys"]
 
-
-class Values(StrEnum):
-    """The formats of values that commands decode."""
-
-    AVRO = "avro"
-    JSON = "json"
-    PROTOBUF = "protobuf"
-
-
+Values = Literal["avro", "json", "protobuf"]
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
@@ -67,19 +58,19 @@ def decode_keys(
             raise typer.BadParameter("is for --decode", param_hint=idle)
         return None
     by_brokers = registry == system and grammar_named(system).keeps_schemas
-    if registry and form == Values.JSON and not by_brokers:
+    if registry and form == "json" and not by_brokers:
         raise typer.BadParameter("is for --decode avro and protobuf", param_hint="--registry")
     if schema_file is None and not registry:
-        if form != Values.JSON:
+        if form != "json":
             raise typer.BadParameter("needs --schema-file or --registry", param_hint="--decode")
         from ..config.decode import INFER
 
         schema_file = Path(INFER)
     elif maps:
         raise typer.BadParameter("is for --decode json without a schema", param_hint="--map")
-    if message and form != Values.PROTOBUF:
+    if message and form != "protobuf":
         raise typer.BadParameter("is for --decode protobuf", param_hint="--message")
-    keys: dict[str, Any] = {"format": form.value} | ({} if schema_file is None else {"schema": str(schema_file)})
+    keys: dict[str, Any] = {"format": form} | ({} if schema_file is None else {"schema": str(schema_file)})
     keys |= {"registry": registry if by_brokers else {"url": registry}} if registry else {}
     keys |= ({"message": message} if message else {}) | ({"maps": maps} if maps else {})
     return keys

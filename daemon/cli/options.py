@@ -16,7 +16,7 @@ from fastwire.grammar import KeyOption
 from fastwire.systems import SYSTEMS, grammars
 
 if TYPE_CHECKING:
-    from ..config import ConfigError
+    from ..config import ConfigError, Connection
 
 __all__ = [
     "COMPLETE",
@@ -94,6 +94,15 @@ class BrokerOptions:
         if not auth and environ.get(TOKEN):
             _put(connection, "auth.token", environ[TOKEN])
         return connection
+
+    def connection(self, url: str) -> "Connection":
+        """Return the connection to the brokers at ``url``. Raises BadParameter."""
+        from ..config import ConfigError, parse_connection
+
+        try:
+            return parse_connection({"url": url} | self.keys())
+        except ConfigError as exc:
+            refuse(exc, self)
 
 
 _INSECURE = inspect.Parameter(

@@ -1,7 +1,6 @@
 """The command ``completion``: prints the script by which a shell completes commands, options and values."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,21 +25,16 @@ _fastwire_consume_completion() {
 complete -o default -F _fastwire_consume_completion fastwire-consume"""
 
 
-class Shell(StrEnum):
-    """The shells that the command line can be completed in."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
 def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Shell that runs the script.", show_default=False)],
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"],
+        typer.Argument(metavar="SHELL", help="Shell that runs the script.", show_default=False),
+    ],
 ) -> None:
     """Print a script that completes commands. Its use: eval "$(fastwire-consume completion bash)"."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # public, without __all__
 
-    if shell is Shell.BASH:
+    if shell == "bash":
         typer.echo(_BASH.replace("VARIABLE", COMPLETE))
     else:
-        typer.echo(get_completion_script(prog_name="fastwire-consume", complete_var=COMPLETE, shell=shell.value))
+        typer.echo(get_completion_script(prog_name="fastwire-consume", complete_var=COMPLETE, shell=shell))

@@ -7,15 +7,14 @@ from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..decoding import Maps, Message, Registry, SchemaFile, Values, decode_keys
-from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
+from ..options import URL_HELP, BrokerOptions, argument, with_broker_options
 from ..say import say
 from ..topicnames import complete_topic
 
@@ -29,20 +28,9 @@ LEAST_BYTES = 16 << 20
 SHOWN = 1000
 
 
-class Output(StrEnum):
-    """The forms of a result."""
+Output = Literal["table", "csv", "jsonl", "parquet"]
 
-    TABLE = "table"
-    CSV = "csv"
-    JSONL = "jsonl"
-    PARQUET = "parquet"
-
-
-_COPY = {
-    Output.CSV: "FORMAT csv, HEADER",
-    Output.JSONL: "FORMAT json",
-    Output.PARQUET: "FORMAT parquet, COMPRESSION zstd",
-}
+_COPY = {"csv": "FORMAT csv, HEADER", "jsonl": "FORMAT json", "parquet": "FORMAT parquet, COMPRESSION zstd"}
 
 
 @with_broker_options(reading=True)
@@ -92,7 +80,6 @@ def query(
     """
     from fastwire.systems import row_of
 
-    from ...config import ConfigError, parse_connection
     from ...config.rowwise import quoted
     from ...config.text import format_size, parse_size
     from ...prompt.background import Background
@@ -109,20 +96,17 @@ def query(
         with_topics,
     )
 
-    try:
-        connection = parse_connection({"url": url} | broker.keys())
-    except ConfigError as exc:
-        refuse(exc, broker)
+    connection = broker.connection(url)
     keys = decode_keys(decode, schema_file, message, registry, maps, connection.system)
     named = {table_name(topic): topic for topic in topics.split(",")}
     if len(named) < len(topics.split(",")):
         raise typer.BadParameter("two topics have one table name", param_hint="TOPIC")
-    form = form or (Output.TABLE if sys.stdout.isatty() and output is None and not follow else Output.CSV)
-    if follow and (form not in (Output.CSV, Output.JSONL) or output is not None):
+    form = form or ("table" if sys.stdout.isatty() and output is None and not follow else "csv")
+    if follow and (form not in ("csv", "jsonl") or output is not None):
         raise typer.BadParameter("prints csv or jsonl to standard output", param_hint="--follow")
-    if form == Output.PARQUET and output is None:
+    if form == "parquet" and output is None:
         raise typer.BadParameter("parquet needs --output", param_hint="--format")
-    if form == Output.TABLE and output is not None:
+    if form == "table" and output is not None:
         raise typer.BadParameter("a table is for the terminal", param_hint="--format")
     sql = sql.strip().rstrip(";") or f"SELECT * FROM {quoted(next(iter(named)))}"
     with argument("--memory"):
@@ -145,7 +129,7 @@ def query(
         known = [f"_{name}" for name in own] if keys else own
         with reading(read, [*fields, *known], named), _said_plainly():
             with_topics(engine, read)
-            if form == Output.TABLE:
+            if form == "table":
                 with Background(engine, ends, partial(first_rows, engine, sql, SHOWN + 1)) as asking:
                     _show(*asking.result())
             elif output is not None:

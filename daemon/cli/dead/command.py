@@ -8,7 +8,7 @@ import typer
 from fastwire.errors import FastwireError
 from fastwire.systems import grammars
 
-from ..options import BrokerOptions, DatasetPlace, StoreAccess, argument, refuse, with_broker_options
+from ..options import BrokerOptions, DatasetPlace, StoreAccess, argument, with_broker_options
 from ..say import say
 
 __all__ = ["dead"]
@@ -100,7 +100,6 @@ def _replay(
     import asyncio
     import json
 
-    from ...config import ConfigError, parse_connection
     from ...config.fields import TOPIC
     from ...dataset.deadletters.replay import Replay
     from ...dataset.proof.report import counted
@@ -114,13 +113,10 @@ def _replay(
     from .replay import DeadLetterReplay, Replayed, topic_in, waits_for_replay
 
     url, wanted = target
-    try:
-        connection = parse_connection({"url": url} | broker.keys())
-        system = system_named(connection.system)
-        with argument("--replay"):
-            system.grammar.topic(wanted.replace(TOPIC, "topic"))
-    except ConfigError as exc:
-        refuse(exc, broker)
+    connection = broker.connection(url)
+    system = system_named(connection.system)
+    with argument("--replay"):
+        system.grammar.topic(wanted.replace(TOPIC, "topic"))
     configure(level="warning")
     counts, away = Replayed(), list[FastwireError]()
     datasets = Each(datasets_at(path, config))

@@ -1,8 +1,7 @@
 """The command ``infer``: prints a schema of the values of topics, and the table ``[decode]`` for them."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,14 +14,7 @@ from ..topicnames import complete_topic
 __all__ = ["infer"]
 
 
-class Format(StrEnum):
-    """The formats of datasets."""
-
-    PARQUET = "parquet"
-    ARROW = "arrow"
-    JSONL = "jsonl"
-    DELTA = "delta"
-    ICEBERG = "iceberg"
+Format = Literal["parquet", "arrow", "jsonl", "delta", "iceberg"]
 
 
 @with_broker_options(reading=True)
@@ -58,7 +50,7 @@ def infer(
             show_default=False,
         ),
     ] = None,
-    sink: Annotated[Format, typer.Option("--sink", help="Format of the dataset in --config.")] = Format.PARQUET,
+    sink: Annotated[Format, typer.Option("--sink", help="Format of the dataset in --config.")] = "parquet",
     catalog: Annotated[
         str,
         typer.Option(
@@ -90,7 +82,7 @@ def infer(
     for option, file in (("--output", output), ("--config", config)):
         if file is not None and file.exists():
             raise typer.BadParameter(f"{file} exists already", param_hint=option)
-    if catalog and (config is None or sink != Format.ICEBERG):
+    if catalog and (config is None or sink != "iceberg"):
         raise typer.BadParameter("is for --config with --sink iceberg", param_hint="--catalog")
     try:
         connection = parse_connection({"url": url} | broker.keys())

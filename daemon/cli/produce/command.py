@@ -1,8 +1,7 @@
 """The command ``produce``: writes records to a topic."""
 
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,40 +13,8 @@ from ..topicnames import complete_topic
 __all__ = ["produce"]
 
 _NAMED = " or ".join(grammar.title for grammar in grammars() if grammar.topic_is_partition)
+Codec = Literal["none", "lz4", "zlib", "gzip", "zstd", "snappy"]
 _LOAD_BYTES = 1 << 20  # largest size of a batch of generated records, before compression
-
-
-class Input(StrEnum):
-    """The input formats of ``produce``."""
-
-    LINES = "lines"
-    JSONL = "jsonl"
-
-
-class Codec(StrEnum):
-    """The compression codecs of ``produce``."""
-
-    NONE = "none"
-    LZ4 = "lz4"
-    ZLIB = "zlib"
-    GZIP = "gzip"
-    ZSTD = "zstd"
-    SNAPPY = "snappy"
-
-
-class Batching(StrEnum):
-    """The keys that share a batch of ``produce``."""
-
-    KEY = "key"
-    GROUPED = "grouped"
-    MIXED = "mixed"
-
-
-class KeyHash(StrEnum):
-    """The hash functions that map a key to a partition."""
-
-    JAVA = "java"
-    MURMUR3 = "murmur3"
 
 
 @with_broker_options(reading=False)
@@ -63,12 +30,12 @@ def produce(
         ),
     ],
     form: Annotated[
-        Input,
+        Literal["lines", "jsonl"],
         typer.Option(
             "--format",
             help="jsonl: one object per line with value, key, properties, event_time, ordering_key, partition.",
         ),
-    ] = Input.LINES,
+    ] = "lines",
     load: Annotated[
         int | None, typer.Option("--load", metavar="N", min=1, help="Generate N records instead of reading input.")
     ] = None,
@@ -80,22 +47,22 @@ def produce(
         int, typer.Option("--batch", metavar="N", min=0, help="Maximum records per batch; 0: no batches.")
     ] = 1000,
     batching: Annotated[
-        Batching,
+        Literal["key", "grouped", "mixed"],
         typer.Option(
             "--batching",
             help="Keys in a batch, where the system reads batches by key: key keeps every order, grouped that of each "
             "key, mixed that of partitions.",
         ),
-    ] = Batching.KEY,
+    ] = "key",
     compression: Annotated[
         Codec | None,
         typer.Option("--compression", help="Compression of the batches; default: lz4, where the system has it."),
     ] = None,
     rate: Annotated[int | None, typer.Option("--rate", metavar="N", min=1, help="Maximum records per second.")] = None,
     key_hash: Annotated[
-        KeyHash,
+        Literal["java", "murmur3"],
         typer.Option("--key-hash", help="Hash of keys to partitions; use that of the topic's other producers."),
-    ] = KeyHash.JAVA,
+    ] = "java",
     create: Annotated[
         int,
         typer.Option(
@@ -120,7 +87,7 @@ def produce(
     import asyncio
     from functools import partial
 
-    from ...config import ConfigError, parse_connection
+    from ...config import ConfigError
     from ...runtime.logs import configure
     from ...systems.load import Load
     from ...systems.registry import system_named
@@ -132,16 +99,16 @@ def produce(
     if sealed and load is not None:
         raise typer.BadParameter("generated records are not encrypted", param_hint="--public-key")
     try:
-        connection = parse_connection({"url": url} | broker.keys())
+        connection = broker.connection(url)
         system = system_named(connection.system)
         with argument("TOPIC"):
             system.grammar.topic(topic)
         options = WriteOptions(
-            compression=None if compression is None else compression.name,
+            compression=None if compression is None else compression.upper(),
             batch=batch,
             create=create,
-            batching=batching.value,
-            hashing=key_hash.value,
+            batching=batching,
+            hashing=key_hash,
             public_keys=sealed,
         )
         make_writer = partial(system.open_writer, connection, topic, options)
@@ -151,7 +118,7 @@ def produce(
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from None
     configure(level="warning")
-    what: Load | Callable[[bytes], Put] = parse_json if form is Input.JSONL else parse_line
+    what: Load | Callable[[bytes], Put] = parse_json if form == "jsonl" else parse_line
     if load is not None:
         together = batch and max(1, min(batch, _LOAD_BYTES // size))
         what = Load(records=load, batch=together, record_bytes=size)

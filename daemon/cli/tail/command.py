@@ -1,15 +1,14 @@
 """The command ``tail``: prints the records of a topic."""
 
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fastwire.systems import grammars, pattern_examples
 
 from ..decoding import Maps, Message, Registry, SchemaFile, Values, decode_keys
-from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
+from ..options import URL_HELP, BrokerOptions, argument, with_broker_options
 from ..topicnames import complete_topic
 
 if TYPE_CHECKING:
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["tail"]
 
 _PATTERNS = " or ".join(pattern_examples())
-
-
-class Format(StrEnum):
-    """The output formats of ``tail``."""
-
-    PRETTY = "pretty"
-    JSONL = "jsonl"
-    RAW = "raw"
 
 
 @with_broker_options(reading=True)
@@ -60,7 +51,7 @@ def tail(
         typer.Option("--pattern", help=f"Read all topics that match TOPIC, a pattern such as {_PATTERNS}."),
     ] = False,
     form: Annotated[
-        Format | None,
+        Literal["pretty", "jsonl", "raw"] | None,
         typer.Option("--format", help="raw prints one value per line. Default: pretty on a terminal, else jsonl."),
     ] = None,
     schemas: Annotated[
@@ -82,14 +73,11 @@ def tail(
     """
     import asyncio
 
-    from ...config import ConfigError, TopicChoice, parse_connection
+    from ...config import TopicChoice
     from ...systems.registry import system_named
     from .tail import tail as tail_topic
 
-    try:
-        connection = parse_connection({"url": url} | broker.keys())
-    except ConfigError as exc:
-        refuse(exc, broker)
+    connection = broker.connection(url)
     system = system_named(connection.system)
     with argument("TOPIC"):
         grammar = system.grammar
@@ -98,7 +86,6 @@ def tail(
         begin = system.start_of(start, topics)
     keys = decode_keys(decode, schema_file, message, registry, maps, connection.system)
     decoder = None if keys is None else _decoder(keys, connection)
-    chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
     asyncio.run(
         tail_topic(
             connection,
@@ -106,7 +93,7 @@ def tail(
             begin,
             count=count,
             until_end=until_end,
-            form=chosen.value,
+            form=form or ("pretty" if sys.stdout.isatty() else "jsonl"),
             schemas=schemas,
             decoder=decoder,
         )

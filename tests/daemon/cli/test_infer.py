@@ -6,7 +6,7 @@ import tomllib
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow.parquet as pq
 import pytest
@@ -229,4 +229,4 @@ def test_a_file_that_cannot_be_written_whole_is_not_left(tmp_path: Path) -> None
 
 
 def test_the_formats_of_a_configuration_are_those_of_datasets() -> None:
-    assert [*Format] == [*DATASET_TYPES]
+    assert get_args(Format) == DATASET_TYPES
