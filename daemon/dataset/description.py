@@ -33,6 +33,7 @@ _WORDS = {
 }
 # Settings of a catalog that are secret: dataset.json leaves them out.
 _SECRET = ("token", "credential", "password", "secret_access_key", "session_token")
+_OF_CREATION = ("id", "created")
 _TYPED = ("types", "level_types")
 _NO_TEXT = ("columns", "levels", "hosts", "table", "catalog", "target", *_TYPED)
 _HOST = re.compile(r"\S+:[0-9]{1,5}")
@@ -120,41 +121,16 @@ class Description:
     @classmethod
     def of(cls, options: DatasetOptions, *, id: str, created: str) -> "Description":
         """Return the description of a dataset that is created with ``options``."""
-        return cls(
-            id=id,
-            system=options.system,
-            cluster=options.cluster,
-            columns=options.columns,
-            split=options.split,
-            partition_by=options.partition_by,
-            levels=options.levels,
-            types=options.types,
-            extension=options.extension,
-            created=created,
-            hosts=options.hosts,
-            table=options.table,
-            level_types=options.level_types,
-            catalog={name: value for name, value in options.catalog.items() if name not in _SECRET},
-            target=options.target,
-        )
+        settings: dict[str, Any] = {name: getattr(options, name) for name in cls.__slots__ if name not in _OF_CREATION}
+        settings["catalog"] = {name: value for name, value in options.catalog.items() if name not in _SECRET}
+        return cls(id=id, created=created, **settings)
 
     @property
     def options(self) -> DatasetOptions:
         """The settings of a writer that fits this dataset and lands nothing."""
-        return DatasetOptions(
-            system=self.system,
-            cluster=self.cluster,
-            columns=self.columns,
-            split=self.split,
-            partition_by=self.partition_by,
-            levels=self.levels,
-            types=self.types,
-            extension=self.extension,
-            table=self.table,
-            level_types=self.level_types,
-            catalog=self.catalog,
-            target=self.target,
-        )
+        own = (*_OF_CREATION, "hosts")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__ if name not in own}
+        return DatasetOptions(**settings)
 
     def encode(self) -> bytes:
         """Return the content of dataset.json."""

@@ -254,52 +254,38 @@ class LogEntry:
 
     def encode(self) -> bytes:
         """Return the content of the entry's file, without empty fields."""
+        spans: dict[Log, list[Any]] = {}
+        for span in self.spans:
+            spans.setdefault(span.log, []).append(_span_to_json(span))
+        last = {span.log: span.witness for span in self.spans}
+        checksums = [file.checksum for file in _by_index(self.files, self.dead_letters)]
+        facts = {
+            "files": _files_to_json(self.files),
+            "spans": nest(spans.items()),
+            "witnesses": witnesses_to_json(last.items()),
+            "ends": ends_to_json((span.log, span.until) for span in self.spans),
+            "letters": _files_to_json(self.dead_letters),
+            "diverted": nest((part.log, [part.entries, part.rows]) for part in self.dead_letter_counts),
+            "floors": nest((log, format_position(log.system, floor)) for log, floor in self.floors),
+            "filtered": self.filtered,
+            "unselected": self.unselected,
+            "sent": self.sent,
+            "fence": self.fence,
+            "expired": self.expired,
+            "erased": [[*each[:4], _sum_to_json(each.checksum)] for each in self.erased],
+            "replayed": _ranges_to_json(self.replayed),
+            "replaying": self.replaying and self.replaying.to_json(),
+            "closes": self.closes,
+            "shared": self.shared,
+            "types": columns_to_json(self.types),
+            "crc32c": [] if None in checksums else [_sum_to_json(each) for each in checksums if each is not None],
+        }
         value: dict[str, Any] = {"format": FORMAT, "writer": self.writer, "roll": self.roll, "at": self.at}
+        value |= {name: fact for name, fact in facts.items() if fact}
         if self.files:
-            value |= {"rows": self.rows, "bytes": self.nbytes, "files": _files_to_json(self.files)}
-        if self.spans:
-            spans: dict[Log, list[Any]] = {}
-            for span in self.spans:
-                spans.setdefault(span.log, []).append(_span_to_json(span))
-            value["spans"] = nest(spans.items())
-            last = {span.log: span.witness for span in self.spans}
-            if witnesses := witnesses_to_json(last.items()):
-                value["witnesses"] = witnesses
-            if ends := ends_to_json((span.log, span.until) for span in self.spans):
-                value["ends"] = ends
-        if self.dead_letters:
-            value["letters"] = _files_to_json(self.dead_letters)
-        if self.dead_letter_counts:
-            value["diverted"] = nest((part.log, [part.entries, part.rows]) for part in self.dead_letter_counts)
-        if self.floors:
-            value["floors"] = nest((log, format_position(log.system, floor)) for log, floor in self.floors)
-        if self.filtered:
-            value["filtered"] = self.filtered
-        if self.unselected:
-            value["unselected"] = self.unselected
-        if self.sent:
-            value["sent"] = self.sent
-        if self.fence:
-            value["fence"] = list(self.fence)
-        if self.expired:
-            value["expired"] = self.expired
-        if self.erased:
-            value["erased"] = [[*each[:4], _sum_to_json(each.checksum)] for each in self.erased]
-        if self.replayed:
-            value["replayed"] = _ranges_to_json(self.replayed)
-        if self.replaying is not None:
-            value["replaying"] = self.replaying.to_json()
-        if self.closes:
-            value["closes"] = self.closes
-        if self.shared:
-            value["shared"] = True
-        if self.types:
-            value["types"] = columns_to_json(self.types)
+            value |= {"rows": self.rows, "bytes": self.nbytes}
         if self.before is not None:
             value["before"] = _sum_to_json(self.before)
-        checksums = [file.checksum for file in _by_index(self.files, self.dead_letters)]
-        if checksums and None not in checksums:
-            value["crc32c"] = [_sum_to_json(each) for each in checksums if each is not None]
         return pack(value)
 
     @classmethod
