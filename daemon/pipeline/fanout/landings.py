@@ -167,8 +167,9 @@ class Landings(dict[str, Landing]):
             if its is None and not landing.pipeline.parts.any:
                 continue
             landing.pipeline.look_at(its or {})
-            reasons.update(landing.pipeline.stop_reasons)
-            unreadable += landing.pipeline.unreadable
+            parts = landing.pipeline.parts
+            reasons.update(each.reason for each in parts.stopped.values())
+            unreadable += len(parts.unreadable)
         metrics.stopped(reasons)
         metrics.unreadable(unreadable)
         states = self.states()
@@ -224,7 +225,7 @@ class Landings(dict[str, Landing]):
         """Return the partitions of all datasets with their reasons, as in the status of a pipeline."""
         together: dict[str, dict[str, str]] = {}
         for landing in self.running():
-            for kind, whys in landing.pipeline.partition_status.items():
+            for kind, whys in landing.pipeline.parts.status().items():
                 known = together.setdefault(kind, {})
                 known |= dict(list(whys.items())[: max(0, MOST_SHOWN - len(known))])
         return together or {"stopped_partitions": {}, "recreated_partitions": {}, "unreadable_partitions": {}}
