@@ -73,7 +73,7 @@ class PipelineFigures:
         self.chunks_received += 1
         if chunk.dead_letters:
             self.dead_letters += len(chunk.dead_letters)
-            self._metrics.dead_letters(len(chunk.dead_letters))
+            self._metrics.dead_letters.inc(len(chunk.dead_letters))
         if chunk.unfit_times:
             if not self._unfit:
                 log.warning(_UNFIT, times=chunk.unfit_times)
@@ -82,7 +82,7 @@ class PipelineFigures:
 
     def _times_changed(self, count: int) -> None:
         self.changed_times += count
-        self._metrics.changed_times(count)
+        self._metrics.changed_times.inc(count)
 
     def committed(
         self,

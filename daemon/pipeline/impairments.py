@@ -58,7 +58,7 @@ class Impairments:
 
     def stall(self, index: int, unacked: int, reason: str) -> None:
         """Note that the broker delivers no more of a log until records are acknowledged; ``reason`` is its setting."""
-        self._metrics.stalled(reason)
+        self._metrics.stalls[reason].inc()
         log.warning(
             "the broker has stopped delivery until records are acknowledged: committing now, and earlier from now on",
             pipeline=self._pipeline,

@@ -99,12 +99,12 @@ class SinkFailures:
             )
             return 0.0
         if isinstance(exc, Superseded):
-            self._metrics.superseded()
+            self._metrics.superseded.inc()
             log.warning(
                 "the roll is dropped, and what has not landed is read again", pipeline=self._pipeline, why=str(exc)
             )
             return 0.0
-        self._metrics.sink_failed()
+        self._metrics.failures.inc()
         delay = self._delay() if retried else 0.0
         self._tell("the sink failed; records that are not committed are read again", exc, delay)
         return delay

@@ -54,8 +54,8 @@ class DaemonMetrics:
         build = Gauge("fastwire_daemon_build_info", "Version of the daemon.", ["version"], registry=self.registry)
         build.labels(version).set(1)
         self._budget_used = self._gauge("fastwire_daemon_budget_used_bytes", "Bytes of the budget in use.")
-        self._budget_limit = self._gauge("fastwire_daemon_budget_limit_bytes", "Bytes that records may take up.")
-        self._pauses = Counter(
+        self.budget_limit = self._gauge("fastwire_daemon_budget_limit_bytes", "Bytes that records may take up.")
+        self.pauses = Counter(
             "fastwire_daemon_reading_pauses_total",
             "How often reading was paused because the budget was used up.",
             registry=self.registry,
@@ -72,17 +72,9 @@ class DaemonMetrics:
         self._pipelines.pop(name, None)
         self._families.forget(name)
 
-    def budget_limit(self, limit_bytes: int) -> None:
-        """Set the size of the budget in bytes."""
-        self._budget_limit.set(limit_bytes)
-
     def budget_used_by(self, used_bytes: Callable[[], int]) -> None:
         """Call ``used_bytes`` at each scrape for the bytes of the budget in use."""
         self._budget_used.set_function(used_bytes)
-
-    def reading_paused(self) -> None:
-        """Count a pause of all reading because the budget is used up."""
-        self._pauses.inc()
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus; its media type is ``CONTENT_TYPE``."""
@@ -213,7 +205,10 @@ class _Former(Collector):
 
 
 class PipelineMetrics:
-    """The metrics of one pipeline. Methods are cheap, take whole amounts, and may be called from any thread."""
+    """The metrics of one pipeline: facts of one metric as that metric, to be increased or set, others as methods.
+
+    All are cheap, take whole amounts, and may be called from any thread.
+    """
 
     def __init__(self, families: _Families, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -224,18 +219,18 @@ class PipelineMetrics:
         self._rows = families.rows.labels(pipeline)
         self._bytes = families.bytes.labels(pipeline)
         self._chunks = families.chunks.labels(pipeline)
-        self._deduplicated = {why: families.deduplicated.labels(pipeline, why) for why in ("landed", "staged")}
-        self._redelivered = families.redelivered.labels(pipeline)
-        self._dead_letters = families.dead_letters.labels(pipeline)
-        self._discarded = families.discarded.labels(pipeline)
-        self._permits = families.permits.labels(pipeline)
-        self._acks = families.acks.labels(pipeline)
-        self._receipts = families.receipts.labels(pipeline)
+        self.deduplicated = {why: families.deduplicated.labels(pipeline, why) for why in ("landed", "staged")}
+        self.redelivered = families.redelivered.labels(pipeline)
+        self.dead_letters = families.dead_letters.labels(pipeline)
+        self.discarded = families.discarded.labels(pipeline)
+        self.permits = families.permits.labels(pipeline)
+        self.acks = families.acks.labels(pipeline)
+        self.receipts = families.receipts.labels(pipeline)
         self._reconnects = {
             reason: families.reconnects.labels(pipeline, reason) for reason in get_args(ReconnectReason)
         }
-        self._throttled = families.throttled.labels(pipeline)
-        self._connections = families.connections.labels(pipeline)
+        self.throttled = families.throttled.labels(pipeline)
+        self.connections = families.connections.labels(pipeline)
         self._roll_rows = families.roll_rows.labels(pipeline)
         self._roll_bytes = families.roll_bytes.labels(pipeline)
         self._commits = families.commits.labels(pipeline)
@@ -245,11 +240,11 @@ class PipelineMetrics:
         self._file_bytes = families.file_bytes.labels(pipeline)
         counted = (families.decoded, families.undecoded, families.added, families.filtered)
         self._decoded = [each.labels(pipeline) for each in counted]
-        self._changed_times = families.changed_times.labels(pipeline)
-        self._stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
-        self._superseded = families.superseded.labels(pipeline)
-        self._failures = families.failures.labels(pipeline)
-        self._disk_full = families.disk_full.labels(pipeline)
+        self.changed_times = families.changed_times.labels(pipeline)
+        self.stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
+        self.superseded = families.superseded.labels(pipeline)
+        self.failures = families.failures.labels(pipeline)
+        self.disk_full = families.disk_full.labels(pipeline)
         self._stopped = {reason: families.stopped.labels(pipeline, reason) for reason in get_args(StopReason)}
         self._unreadable = families.unreadable.labels(pipeline)
         self._healths = {health: families.health.labels(pipeline, health) for health in Health}
@@ -263,45 +258,9 @@ class PipelineMetrics:
         self._bytes.inc(payload_bytes)
         self._chunks.inc(chunks)
 
-    def deduplicated(self, entries: int, why: Literal["landed", "staged"]) -> None:
-        """Count entries that the broker sent again and that were dropped: committed already, or in the open roll."""
-        self._deduplicated[why].inc(entries)
-
-    def redelivered(self, entries: int) -> None:
-        """Count entries that the broker marked as delivered before."""
-        self._redelivered.inc(entries)
-
-    def dead_letters(self, entries: int) -> None:
-        """Count entries that could not be decoded and became dead letters."""
-        self._dead_letters.inc(entries)
-
-    def discarded(self, entries: int) -> None:
-        """Count entries that no key could decrypt and that were dropped."""
-        self._discarded.inc(entries)
-
-    def granted(self, permits: int) -> None:
-        """Count permits granted to the broker."""
-        self._permits.inc(permits)
-
-    def acks_sent(self, commands: int = 1) -> None:
-        """Count ack commands sent to the broker."""
-        self._acks.inc(commands)
-
-    def ack_receipts(self, receipts: int = 1) -> None:
-        """Count acks that the broker has confirmed."""
-        self._receipts.inc(receipts)
-
-    def connected(self, connections: int) -> None:
-        """Set the number of open connections."""
-        self._connections.set(connections)
-
     def reconnected(self, reason: ReconnectReason | str) -> None:
         """Count a connection that has to be made again. A reason that is not on the list counts as ``other``."""
         self._reconnects.get(reason, self._reconnects["other"]).inc()
-
-    def throttled(self, seconds: float) -> None:
-        """Add the time for which a broker asked for silence on a connection because of a quota."""
-        self._throttled.inc(seconds)
 
     def lag(self, backlog_entries: int, behind_logs: int, silent_topics: int) -> None:
         """Set the entries not acknowledged, the number of logs with records not received yet, and of silent topics."""
@@ -362,26 +321,6 @@ class PipelineMetrics:
         """Count values of a commit, dead letters, columns that were added, and values that a transform left out."""
         for each, count in zip(self._decoded, (values, dead_letters, columns, filtered), strict=True):
             each.inc(count)
-
-    def changed_times(self, count: int) -> None:
-        """Count times of records that the column or the topic cannot hold: the nearest one, or none, was stored."""
-        self._changed_times.inc(count)
-
-    def stalled(self, setting: str) -> None:
-        """Count a stop of delivery until records are acknowledged; ``setting`` names the broker's limit."""
-        self._stalls[setting].inc()
-
-    def superseded(self) -> None:
-        """Count a roll that is void because another writer has committed some of its records."""
-        self._superseded.inc()
-
-    def sink_failed(self) -> None:
-        """Count a failure after which the sink is opened again."""
-        self._failures.inc()
-
-    def disk_full(self, seconds: float) -> None:
-        """Add the time for which a write has waited for disk space."""
-        self._disk_full.inc(seconds)
 
     def state(self, state: PipelineState) -> None:
         """Set the state of the pipeline."""

@@ -124,7 +124,7 @@ class _Running:
         self._bytes.take(now, self.pipeline.figures.bytes_received)
         waiting = self.pipeline.waiting
         if waiting is not None:
-            metrics.pipeline(name).disk_full(PROGRESS_INTERVAL_S)
+            metrics.pipeline(name).disk_full.inc(PROGRESS_INTERVAL_S)
         if (waiting is None) != (self._waiting is None):
             if waiting is None:
                 log.info("the sink writes again", pipeline=name)
@@ -163,7 +163,7 @@ class Service:
         self._pool = Pool(config.daemon.memory)
         self._budget = Budget(self._pool)
         self._metrics = DaemonMetrics(__version__)
-        self._metrics.budget_limit(config.daemon.memory)
+        self._metrics.budget_limit.set(config.daemon.memory)
         self._metrics.budget_used_by(lambda: self._budget.used)
         self._notifier = Notifier()
         self._running: dict[str, _Running] = {}
@@ -177,7 +177,7 @@ class Service:
 
     def _on_level(self, level: Level) -> None:
         if level >= Level.FINISH:
-            self._metrics.reading_paused()
+            self._metrics.pauses.inc()
 
     # --- what operators ask
 

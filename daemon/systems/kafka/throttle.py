@@ -34,7 +34,7 @@ class Throttling:
         self.seconds += seconds
         self._until = max(self._until, now + left_s)
         if self._metrics is not None:
-            self._metrics.throttled(seconds)
+            self._metrics.throttled.inc(seconds)
 
     def look(self, now: float) -> None:
         """Log the end of a period if it is over at ``now``."""

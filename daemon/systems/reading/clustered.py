@@ -312,7 +312,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
 
     def _count_connections(self) -> None:
         if self._metrics is not None:
-            self._metrics.connected(sum(link.ready for link in self.cluster.links.values()))
+            self._metrics.connections.set(sum(link.ready for link in self.cluster.links.values()))
 
     # --- back-pressure
 

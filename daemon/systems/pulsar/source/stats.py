@@ -62,14 +62,14 @@ class Stats(Lag):
                 new - old for new, old in zip(now, link.counted, strict=True)
             )
             link.counted = now
-            metrics.granted(permits)
-            metrics.acks_sent(acks)
-            metrics.ack_receipts(receipts)
-            metrics.deduplicated(landed, "landed")
-            metrics.deduplicated(staged, "staged")
-            metrics.redelivered(redelivered)
+            metrics.permits.inc(permits)
+            metrics.acks.inc(acks)
+            metrics.receipts.inc(receipts)
+            metrics.deduplicated["landed"].inc(landed)
+            metrics.deduplicated["staged"].inc(staged)
+            metrics.redelivered.inc(redelivered)
         discarded = self._source.cluster.completion.discarded
-        metrics.discarded(discarded - self._discarded)
+        metrics.discarded.inc(discarded - self._discarded)
         self._discarded = discarded
 
     # --- what brokers say
