@@ -82,7 +82,7 @@ class _Reader:
         self._given = dict(given)
         self._streaming = streaming
         self._parsed: Options | None = None
-        self._open: Broker | None = None
+        self._open: Broker[Any] | None = None
         self._said: set[str] = set()
         self._options  # noqa: B018 - wrong options are refused here, where Spark shows the error to the user
 
@@ -97,7 +97,7 @@ class _Reader:
         return self._parsed
 
     @property
-    def _broker(self) -> Broker:
+    def _broker(self) -> Broker[Any]:
         if self._open is None:
             self._open = open_broker(self._options)
         return self._open

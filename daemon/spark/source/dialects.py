@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any
 
 from fastwire.grammar import Grammar
-from fastwire.position import Position
 from fastwire.systems import SYSTEMS, grammar_of, package_of
 
 from ...config import ConfigError, Problem
@@ -22,8 +21,6 @@ class Dialect:
     """The words of one system. Functions raise ValueError with a message that says what would be right."""
 
     grammar: Grammar
-    position: Callable[[Any], Position]
-    """Reads the value that stands for a position in JSON."""
     places_example: str
     least_partition: int
     """The number of the first partition; -1 if a topic may have no partitions."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Position, parse_position
 
-from .brokerbase import BrokerBase
+from .broker import Broker
 from .connections import Connections
 from .offsetrangereader import Look
 from .offsetranges import OffsetRanges
@@ -20,7 +20,7 @@ __all__ = ["OffsetBroker"]
 SAMPLE_RECORDS = 100
 
 
-class OffsetBroker(BrokerBase[OffsetRanges]):
+class OffsetBroker(Broker[OffsetRanges]):
     """The part of a ``Broker`` that needs nothing but the numbers of records."""
 
     def __init__(self, connections: Connections[OffsetRanges], options: Options) -> None:
@@ -30,10 +30,6 @@ class OffsetBroker(BrokerBase[OffsetRanges]):
     @abstractmethod
     async def _ask_beginnings(self, partitions: list[QueryPartition]) -> dict[QueryPartition, Position]:
         """Return the first positions of the partitions that exist."""
-
-    @abstractmethod
-    def incarnation(self, topic: str) -> str:
-        """See ``Broker``."""
 
     def beginnings(self, partitions: Iterable[QueryPartition]) -> dict[QueryPartition, Position]:
         """Return the first offsets of the logs; they are requested at most as often as the heads."""

@@ -125,7 +125,10 @@ def _place(given: str, dialect: Dialect) -> Where:
     def parse(value: Any) -> "Position | Literal['earliest', 'latest']":
         if value in (EARLIEST, LATEST):
             return "earliest" if value == EARLIEST else "latest"
-        return dialect.position(value)
+        try:
+            return dialect.grammar.positions.parse(str(value))
+        except ValueError as exc:
+            raise ValueError(f"{exc}; {EARLIEST} is the earliest, {LATEST} the latest") from None
 
     if given.strip().lower() in ("earliest", "latest"):
         return Where("earliest" if given.strip().lower() == "earliest" else "latest")

@@ -26,5 +26,5 @@ class System:
     """
 
     cluster: Callable[[Options], Callable[[], Cluster]]
-    broker: Callable[[Connections[Any], Options], Broker]
+    broker: Callable[[Connections[Any], Options], Broker[Any]]
     reader: Callable[[Any, Range, ReadingRules], RangeReader]

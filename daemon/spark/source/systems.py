@@ -33,7 +33,7 @@ def _system(name: str) -> System:
     return system
 
 
-def open_broker(options: Options) -> Broker:
+def open_broker(options: Options) -> Broker[Any]:
     """Return the driver's access to the brokers; it connects at the first request."""
     system = _system(options.system)
     return system.broker(Connections(system.cluster(options)), options)

@@ -1,10 +1,6 @@
 """The words of the options for Kafka."""
 
-from typing import Any
-
 from fastwire.kafka.grammar import GRAMMAR
-from fastwire.kafka.position import POSITIONS
-from fastwire.position import Position
 
 from ..dialects import Dialect
 from ..values import INT32, one_of, size, text
@@ -12,13 +8,8 @@ from ..values import INT32, one_of, size, text
 __all__ = ["DIALECT"]
 
 
-def _position(value: Any) -> Position:
-    return POSITIONS.parse(str(value))
-
-
 DIALECT = Dialect(
     grammar=GRAMMAR,
-    position=_position,
     places_example='{"topic":{"0":1234,"1":-2}}',
     least_partition=0,
     in_range=frozenset({"offset"}),

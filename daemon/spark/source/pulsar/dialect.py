@@ -1,26 +1,15 @@
 """The words of the options for Pulsar."""
 
-from typing import Any
-
-from fastwire.position import Position
 from fastwire.pulsar.grammar import GRAMMAR
-from fastwire.pulsar.position import POSITIONS
 
-from ..dialects import EARLIEST, LATEST, Dialect
+from ..dialects import Dialect
 from ..values import text, whole
 
 __all__ = ["DIALECT"]
 
 
-def _position(value: Any) -> Position:
-    if not isinstance(value, str):
-        raise ValueError(f'a position is text such as "12:34", {EARLIEST} (earliest) or {LATEST} (latest)')
-    return POSITIONS.parse(value)
-
-
 DIALECT = Dialect(
     grammar=GRAMMAR,
-    position=_position,
     places_example='{"topic":{"0":"12:34","1":-2}}',
     least_partition=-1,
     in_range=frozenset({"ledger", "offset"}),

@@ -26,7 +26,7 @@ from fastwire.pulsar.protocol.request import Kind, SubscribeRequest, position_of
 
 from ....net.endpoint import LinkLost
 from ....systems.pulsar.refusal import is_for_good
-from ..brokerbase import SMOOTHING, BrokerBase
+from ..broker import SMOOTHING, Broker
 from ..connections import Connections
 from ..options import Options
 from ..ranges import QueryPartition, Range
@@ -53,7 +53,7 @@ class _Watch(Attached):
     acked: Position | None = None
 
 
-class PulsarBroker(BrokerBase[RangeCluster]):
+class PulsarBroker(Broker[RangeCluster]):
     """Implements ``Broker``."""
 
     def __init__(self, connections: Connections[RangeCluster], options: Options) -> None:

@@ -1,10 +1,6 @@
 """The words of the options for TANK."""
 
-from typing import Any
-
-from fastwire.position import Position
 from fastwire.tank.grammar import GRAMMAR
-from fastwire.tank.position import POSITIONS
 
 from ..dialects import Dialect
 from ..values import INT32, size, text
@@ -12,13 +8,8 @@ from ..values import INT32, size, text
 __all__ = ["DIALECT"]
 
 
-def _position(value: Any) -> Position:
-    return POSITIONS.parse(str(value))
-
-
 DIALECT = Dialect(
     grammar=GRAMMAR,
-    position=_position,
     places_example='{"topic":{"0":1234,"1":-2}}',
     least_partition=0,
     in_range=frozenset({"offset"}),

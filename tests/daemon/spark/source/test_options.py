@@ -101,8 +101,11 @@ def test_beginnings() -> None:
         ({"assign": '{"a":[0]}'}, "subscribe and assign: exactly one of subscribe, subscribePattern, assign"),
         ({"assign": "a"}, 'assign: must be JSON such as {"topic":[0,1]}'),
         ({"startingOffsets": "newest"}, "startingOffsets: must be earliest, latest or JSON"),
-        ({"startingOffsets": '{"a":{"0":12}}'}, 'startingOffsets: a position is text such as "12:34"'),
-        ({"startingOffsets": '{"a":{"0":"12"}}'}, "startingOffsets: '12' is not a position of pulsar"),
+        (
+            {"startingOffsets": '{"a":{"0":12}}'},
+            "startingOffsets: '12' is not a position of pulsar: expected ledger:entry",
+        ),
+        ({"startingOffsets": '{"a":{"0":"x"}}'}, "-2 is the earliest, -1 the latest"),
         ({"startingTimestamp": "soon"}, "startingTimestamp: must be a whole number"),
         ({"endingOffsets": "latest"}, "endingOffsets: is only for batch queries"),
         (

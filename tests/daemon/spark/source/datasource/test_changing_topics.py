@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_read_is_compared_later(
         one.start()
         with monkeypatch.context() as silent:
             silent.setattr(type(one.reader._broker), "_compare", _nothing_comes)
-            silent.setattr("fastwire_daemon.spark.source.brokerbase.PATIENCE_S", 0.05)
+            silent.setattr("fastwire_daemon.spark.source.broker.PATIENCE_S", 0.05)
             assert one.go() == list(range(110, 130))
         assert "it is compared later" in caplog.text
         assert one.ends[-1]["wit"] == one.ends[0]["wit"]
