@@ -332,6 +332,20 @@ def test_two_writers_whose_answers_are_lost(landing: Landing, proxy: StoreProxy)
     icebergs.assert_in(landing.loaded(), range(40))
 
 
+def test_a_table_without_an_answer_holds_up_no_other_of_the_catalog(landing: Landing, proxy: StoreProxy) -> None:
+    through = landing.through(proxy.endpoint)
+    hanging = replace(through, path=landing.path.parent / "hanging", table=landing.table.replace("orders", "hanging"))
+    proxy.fault = lambda request: Fault(wait_s=60.0) if request.target.endswith("/hanging") else NOTHING
+    late = icebergs.writer(hanging.path, catalog=hanging.settings(), hasty=True)
+    late.open()
+    writer = through.opened()
+    for at in range(3):
+        assert rolls.end_of(tables.land(late, at * 5 - 1, at * 5 + 4)) == at * 5 + 4
+        tables.land(writer, at * 5 - 1, at * 5 + 4)
+        assert late.publishing and writer.stopped == ""
+    icebergs.assert_in(landing.loaded(), range(15))
+
+
 def test_the_catalog_dies_while_a_daemon_lands(
     landing: Landing, rest_catalog: RestCatalog, dev_scene: Callable[..., Scene]
 ) -> None:

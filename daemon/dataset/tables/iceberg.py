@@ -14,7 +14,7 @@ from ...runtime.outside import waits_for
 from ..storage.base import Storage
 from ..tableformat import AddedFile, Seen, TableStoppedError
 from ..tableschema import field, plain_type
-from .icebergprocess import ANSWER_S, worker_of
+from .icebergprocess import ANSWER_S, Client, worker_of
 
 __all__ = ["IcebergTable"]
 
@@ -39,7 +39,8 @@ class IcebergTable:
         self.url = catalog["table"]
         self._hasty = hasty
         self._until = self._earlier_until = 0.0
-        self._worker = worker_of({name: value for name, value in catalog.items() if name not in _OF_TABLE})
+        worker = worker_of({name: value for name, value in catalog.items() if name not in _OF_TABLE})
+        self._client = Client(worker)
         self._known_as = self.location = _location(storage.root, storage.access)
         place = {"root": storage.root, "location": self.location, "store": dict(storage.access)}
         self._request = {"table": {**catalog, **place}, "owner": owner, "client": uuid4().hex}
@@ -125,7 +126,7 @@ class IcebergTable:
         most_s = max(0.0, self._until - time.monotonic())
         try:
             with waits_for(f"the catalog of the table {self.url}", most_s):
-                return self._worker.ask({**self._request, "do": do, **facts}, self._until, self._earlier_until)
+                return self._client.ask({**self._request, "do": do, **facts}, self._until, self._earlier_until)
         except TableStoppedError as exc:
             raise exc.named(f"the Iceberg table {self.url}: {exc}") from exc
 

@@ -1,25 +1,25 @@
 """The processes that have the library of Iceberg: one for each catalog up to a limit, started by their first requests.
 
-A catalog that does not answer holds up its own process only. A caller may stop waiting for an answer: the request stays
-under way, and no other is sent before its answer has come. That of a look is kept for the next look of the same table,
-so a slow catalog makes progress; that of a change is dropped, because the next look shows the change. A process whose
-answer takes too long is ended.
+A process answers the requests of different tables side by side, so a table without an answer holds up its own requests
+only. A caller may stop waiting for an answer: the request stays under way, and the same client sends no other before
+its answer has come. That of a look is kept for its next look, so a slow catalog makes progress; that of a change is
+dropped, because the next look shows the change. A request whose answer takes too long is given up.
 """
 
 import atexit
 import json
-import os
-import selectors
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from ..tableformat import TableLateError, TableRacedError, TableStoppedError
 
-__all__ = ["ANSWER_S", "MOST", "Worker", "worker_of"]
+__all__ = ["ANSWER_S", "MOST", "Client", "Worker", "worker_of"]
 
 ANSWER_S = 90.0
 """The longest time for an answer, in seconds: a start of the process takes some of it."""
@@ -28,97 +28,69 @@ MOST = 4
 
 _MAIN = "from fastwire_daemon.dataset.tables.icebergworker import main; main()"
 _END_S = 5.0
+# Requests that were given up, each of which holds a thread of the process until that is ended.
+_MOST_GIVEN_UP = 16
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """A request that a process has got, and its answer once that is there."""
+
+    line: bytes
+    looks: bool  # whether it changes nothing
+    began: float = field(default_factory=time.monotonic)
+    there: threading.Event = field(default_factory=threading.Event)
+    answer: bytes | None = None
+    ended: str = ""  # how the process ended, if there is no answer
+    given_up: bool = False
 
 
 class Worker:
     """A process with the library: started by the first request, again after its death, and ended with this one.
 
-    It answers one request at a time. For any thread.
+    It answers requests side by side. For any thread.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._rest = b""
-        self._asked_at: float | None = None  # of the request that has no answer yet
-        self._asked = b""  # that request
-        self._looks = False  # whether it changes nothing
-        self._kept: dict[bytes, bytes] = {}  # answers that nothing has waited for, by request
+        self._numbers = count()
+        self._under_way: dict[int, _Request] = {}  # those of the process, by number
 
     @property
     def pid(self) -> int | None:
         """The number of the process; None while there is none."""
         return None if self._process is None else self._process.pid
 
-    def ask(self, request: Mapping[str, Any], until: float, earlier_until: float) -> Any:
-        """Return the answer to a request. ``until`` are times of the monotonic clock.
+    def send(self, line: bytes, *, looks: bool) -> _Request:
+        """Send a request, which says whether it only looks. Raises TableStoppedError if the process has ended."""
+        with self._guard:
+            process = self._started()
+            assert process.stdin is not None
+            request = _Request(line, looks)
+            number = next(self._numbers)
+            self._under_way[number] = request
+            try:
+                process.stdin.write(b"%d %s\n" % (number, line))
+                process.stdin.flush()
+            except OSError as exc:
+                self._end(kill=True)
+                raise _ended(str(exc)) from exc
+        return request
 
-        The caller waits ``earlier_until`` for the answer to a request that is still under way. Raises TableLateError if
-        there is no answer by then: whether it takes effect shows later. Raises TableRacedError and TableStoppedError.
-        """
-        sent = json.dumps(request).encode() + b"\n"
-        if not self._guard.acquire(timeout=max(0.0, until - time.monotonic())):
-            raise TableLateError("its catalog still answers for another table", 0.0)
-        try:
-            if self._asked_at is not None:
-                answer = self._receive(earlier_until)
-                if self._looks:
-                    self._kept[self._asked] = answer
-            line = self._kept.pop(sent, None) or self._exchange(sent, request["do"] == "look", until)
-        finally:
-            self._guard.release()
-        answer = json.loads(line)
-        if "raced" in answer:
-            raise TableRacedError(answer["raced"])
-        if "stopped" in answer:
-            raise TableStoppedError(answer["stopped"])
-        return answer["answer"]
+    def give_up(self, request: _Request) -> None:
+        """Wait for ``request`` no longer. The process ends if it is asked for nothing else, or has many of the kind."""
+        with self._guard:
+            request.given_up = True
+            under_way = list(self._under_way.values())
+            given_up = sum(each.given_up for each in under_way)
+            if given_up and (given_up == len(under_way) or given_up >= _MOST_GIVEN_UP):
+                self._end(kill=True)
 
     def end(self) -> None:
-        """End the process: after its request, or at once if nothing waits for that."""
+        """End the process: at once if it has requests under way."""
         with self._guard:
-            self._end(kill=self._asked_at is not None)
-
-    def _exchange(self, request: bytes, looks: bool, until: float) -> bytes:
-        process = self._started()
-        assert process.stdin is not None
-        self._asked_at, self._asked, self._looks = time.monotonic(), request, looks
-        try:
-            process.stdin.write(request)
-            process.stdin.flush()
-        except OSError as exc:
-            self._end(kill=True)
-            raise TableStoppedError(f"the process that commits to it has ended: {exc}") from exc
-        return self._receive(until)
-
-    def _receive(self, until: float) -> bytes:
-        process, began = self._process, self._asked_at
-        assert process is not None and process.stdout is not None and began is not None
-        try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(process.stdout, selectors.EVENT_READ)
-                while b"\n" not in self._rest:
-                    if not selector.select(max(0.0, min(until, began + ANSWER_S) - time.monotonic())):
-                        self._late(time.monotonic() - began)
-                    piece = os.read(process.stdout.fileno(), 1 << 16)
-                    if not piece:
-                        raise OSError(f"exit code {process.wait()}")
-                    self._rest += piece
-        except TableLateError:
-            raise
-        except BaseException as exc:
-            self._end(kill=True)
-            if isinstance(exc, OSError):
-                raise TableStoppedError(f"the process that commits to it has ended: {exc}") from exc
-            raise
-        self._asked_at = None
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
-
-    def _late(self, seconds: float) -> None:
-        if seconds >= ANSWER_S:
-            raise TimeoutError(f"its catalog has not answered within {ANSWER_S:.0f} s")
-        raise TableLateError(f"its catalog has not answered for {seconds:.0f} s", seconds)
+            self._end(kill=bool(self._under_way))
 
     def _started(self) -> "subprocess.Popen[bytes]":
         process = self._process
@@ -132,15 +104,16 @@ class Worker:
                 stderr=subprocess.DEVNULL,
                 process_group=0,
             )
+            self._under_way = {}
+            reader = threading.Thread(target=_read, args=(process, self._under_way), name="iceberg", daemon=True)
+            reader.start()
         return process
 
     def _end(self, *, kill: bool = False) -> None:
         process, self._process = self._process, None
-        self._rest, self._asked_at = b"", None
-        self._kept.clear()
         if process is None:
             return
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
         if kill:
             process.kill()
         try:
@@ -152,7 +125,69 @@ class Worker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
+
+
+def _read(process: "subprocess.Popen[bytes]", under_way: dict[int, _Request]) -> None:
+    """Hand the answers of ``process`` to its requests, until it ends; those that are left then get none."""
+    assert process.stdout is not None
+    with process.stdout as answers:
+        for line in answers:
+            number, _, answer = line.partition(b" ")
+            request = under_way.pop(int(number))
+            request.answer = answer
+            request.there.set()
+    code = process.wait()
+    while under_way:
+        _, request = under_way.popitem()
+        request.ended = f"exit code {code}"
+        request.there.set()
+
+
+def _ended(why: str) -> TableStoppedError:
+    return TableStoppedError(f"the process that commits to it has ended: {why}")
+
+
+class Client:
+    """Asks a process for one table, one request after the other. For one thread at a time."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._earlier: _Request | None = None  # one whose answer nothing has waited for
+
+    def ask(self, request: Mapping[str, Any], until: float, earlier_until: float) -> Any:
+        """Return the answer to a request. ``until`` are times of the monotonic clock.
+
+        The caller waits ``earlier_until`` for the answer to a request that is still under way. Raises TableLateError if
+        there is no answer by then: whether it takes effect shows later. Raises TableRacedError and TableStoppedError.
+        """
+        line = json.dumps(request).encode()
+        earlier, answer = self._earlier, None
+        if earlier is not None:
+            found = self._wait(earlier, earlier_until)
+            answer = found if earlier.looks and earlier.line == line else None
+        if answer is None:
+            answer = self._wait(self._worker.send(line, looks=request["do"] == "look"), until)
+        told = json.loads(answer)
+        if "raced" in told:
+            raise TableRacedError(told["raced"])
+        if "stopped" in told:
+            raise TableStoppedError(told["stopped"])
+        return told["answer"]
+
+    def _wait(self, request: _Request, until: float) -> bytes:
+        """Return the answer to ``request``; one that is late stays the earlier one."""
+        self._earlier = request
+        if not request.there.wait(max(0.0, min(until, request.began + ANSWER_S) - time.monotonic())):
+            seconds = time.monotonic() - request.began
+            if seconds < ANSWER_S:
+                raise TableLateError("its catalog has not answered yet", seconds)
+            self._earlier = None
+            self._worker.give_up(request)
+            raise TableStoppedError(f"its catalog has not answered within {ANSWER_S:.0f} s")
+        self._earlier = None
+        if request.answer is None:
+            raise _ended(request.ended)
+        return request.answer
 
 
 _guard = threading.Lock()

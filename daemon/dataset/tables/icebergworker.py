@@ -1,7 +1,8 @@
 """The process that commits to Iceberg tables. It has all calls of the library of the format, but for those of files.
 
-It answers requests of ``iceberg.py``: one JSON object a line on stdin, one a line on stdout, until stdin ends. The
-library takes seconds and 100 MiB to import, so the daemon does not load it.
+It answers requests of ``icebergprocess.py``, side by side, until stdin ends: a line of stdin is a number and a JSON
+object, a line of stdout the number and the answer. The library takes seconds and 100 MiB to import, so the daemon does
+not load it.
 """
 
 import contextlib
@@ -9,11 +10,11 @@ import json
 import os
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from queue import SimpleQueue
+from functools import partial
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -87,6 +88,8 @@ _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)
 _UNKNOWN = MetricsMode(MetricModeTypes.NONE)
 # Tables that are remembered as they were seen; one that was forgotten has to be looked at again.
 _MOST_SEEN = 64
+# Requests that are answered side by side; each that hangs holds a thread.
+_MOST_ANSWERED = 64
 # Properties of a table that name classes of Python.
 _CODE = (PY_IO_IMPL, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
 # Names of the settings of a catalog in the library.
@@ -113,6 +116,8 @@ _NO_JSON = "type=json_invalid"
 class _Worker:
     def __init__(self) -> None:
         self._catalogs: dict[str, Catalog] = {}
+        self._guard = threading.Lock()
+        self._making_namespace = threading.Lock()
         self._seen: dict[str, Table] = {}
 
     def reply(self, line: str) -> dict[str, Any]:
@@ -171,10 +176,11 @@ class _Worker:
                 "the metadata of the table are not where the catalog has them. They have full paths, so a dataset in "
                 f"an Iceberg table can be neither moved nor copied: if it was moved, move it back ({why})"
             ) from exc
-        self._seen.pop(client, None)
-        self._seen[client] = table
-        if len(self._seen) > _MOST_SEEN:
-            del self._seen[next(iter(self._seen))]
+        with self._guard:
+            self._seen.pop(client, None)
+            self._seen[client] = table
+            if len(self._seen) > _MOST_SEEN:
+                del self._seen[next(iter(self._seen))]
         trouble = _trouble(table, owner)
         fields = table.schema().fields
         partitions = []
@@ -194,13 +200,13 @@ class _Worker:
         }
 
     def _create(self, catalog: Catalog, name: str, owner: str, request: Mapping[str, Any]) -> None:
-        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
         schema = assign_fresh_schema_ids(Schema(*_nested(request["fields"])))
         by = [
             PartitionField(schema.find_field(each).field_id, PARTITION_FIELD_ID_START + at, IdentityTransform(), each)
             for at, each in enumerate(request["partitions"])
         ]
-        catalog.create_table(
+        make = partial(
+            catalog.create_table,
             name,
             schema,
             location=request["table"]["location"],
@@ -215,6 +221,12 @@ class _Worker:
                 TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
             },
         )
+        try:
+            make()
+        except NoSuchNamespaceError:
+            with self._making_namespace:  # catalogs fail where two requests make the same
+                catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+            make()
 
 
 def _guarded(catalog: Catalog, ours: Mapping[str, str]) -> Catalog:
@@ -427,25 +439,25 @@ def _plain(type_: IcebergType) -> Any:
     return _NAMES.get(type(type_), str(type_))
 
 
-def _read(requests: "SimpleQueue[str | None]") -> None:
-    """Read requests; soon after the end of stdin the process ends, also if a catalog does not answer."""
-    for line in sys.stdin:
-        requests.put(line)
-    requests.put(None)
-    time.sleep(_END_S)
-    os._exit(1)
-
-
 def main() -> None:
-    """Answer requests until stdin ends."""
+    """Answer requests until stdin ends, and soon after it those under way, also if a catalog does not answer."""
     answers: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     warnings.simplefilter("ignore")
-    worker = _Worker()
-    requests: SimpleQueue[str | None] = SimpleQueue()
-    threading.Thread(target=_read, args=(requests,), daemon=True).start()
-    while (line := requests.get()) is not None:
+    worker, guard = _Worker(), threading.Lock()
+
+    def answer(line: str) -> None:
+        number, _, request = line.partition(" ")
         try:
-            print(json.dumps(worker.reply(line)), file=answers, flush=True)
-        except BrokenPipeError:
-            return
+            reply = json.dumps(worker.reply(request))
+            with guard:
+                print(number, reply, file=answers, flush=True)
+        except BaseException:  # of the pipe, whose other end is gone; or who has asked would wait for nothing
+            os._exit(1)
+
+    threads = ThreadPoolExecutor(_MOST_ANSWERED)
+    for line in sys.stdin:
+        threads.submit(answer, line)
+    threading.Timer(_END_S, os._exit, (1,)).start()
+    threads.shutdown()
+    os._exit(0)

@@ -121,7 +121,7 @@ class TablePublication(Publication):
             self.stopped = ""
         except TableLateError as exc:
             self.late = True
-            if exc.seconds >= _TOLD_S:
+            if exc.seconds >= _TOLD_S and not self.stopped:  # each reason is told once
                 self.stopped = str(exc)
             self._age()
         except TableStoppedError as exc:

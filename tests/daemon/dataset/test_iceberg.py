@@ -3,12 +3,12 @@
 import json
 import math
 import os
-import select
 import shutil
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,17 +24,18 @@ from fastwire.decode.evolution import Column
 from fastwire_daemon.dataset.place import storage_at
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.steps import STEPS
-from fastwire_daemon.dataset.tableformat import TableRacedError
+from fastwire_daemon.dataset.tableformat import TableLateError, TableRacedError, TableStoppedError
 from fastwire_daemon.dataset.tables import iceberg, icebergprocess
 from fastwire_daemon.dataset.tables import publication as tablepublication
 from fastwire_daemon.dataset.tables.iceberg import IcebergTable
-from fastwire_daemon.dataset.tables.icebergprocess import Worker, worker_of
+from fastwire_daemon.dataset.tables.icebergprocess import Client, Worker, worker_of
 from fastwire_daemon.dataset.tables.icebergworker import NO_CATALOG, _Worker
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
 from fastwire_daemon.runtime.outside import waiting
 from tests.support import icebergs, rolls, tables
 from tests.support.answering import answering
+from tests.support.waiting import eventually
 
 _COMMIT = STEPS[STEPS.index("entry-linked") : STEPS.index("committed") + 1]
 _TYPES = (Column("n", "i", True),)
@@ -64,9 +65,7 @@ def worker(path: Path) -> Worker:
 
 def answer_comes(path: Path) -> None:
     """Wait until the process has answered the request that is under way."""
-    running = worker(path)._process
-    assert running is not None and running.stdout is not None
-    assert select.select([running.stdout], [], [], 60)[0]
+    eventually(lambda: not worker(path)._under_way, "an answer of the process")
 
 
 def process(path: Path) -> int:
@@ -167,9 +166,11 @@ def test_the_process_is_started_again_after_its_death(tmp_path: Path, step: str)
 
     def reached(at: str) -> None:
         if at == step and not dead:
-            dead.append(process(tmp_path))
-            os.kill(dead[0], signal.SIGKILL)
-            os.waitid(os.P_PID, dead[0], os.WEXITED | os.WNOWAIT)
+            running = worker(tmp_path)._process
+            assert running is not None
+            dead.append(running.pid)
+            running.kill()
+            running.wait()
 
     writer = icebergs.opened(tmp_path, reached)
     tables.land(writer, -1, 4)
@@ -235,7 +236,7 @@ def test_a_catalog_that_never_answers_holds_up_no_landing(
     # The request is told, given up, and tried again by a new process.
     monkeypatch.setattr(tablepublication, "_TOLD_S", 0.0)
     bad.refresh()
-    assert "the Iceberg table shop.orders: its catalog has not answered for" in bad.stopped
+    assert "the Iceberg table shop.orders: its catalog has not answered yet" in bad.stopped
     monkeypatch.setattr(icebergprocess, "ANSWER_S", 0.0)
     bad.refresh()
     assert "has not answered within" in bad.stopped and not bad.publishing
@@ -264,18 +265,83 @@ def test_an_answer_that_nothing_waited_for_is_looked_for_later(tmp_path: Path, m
 
 def test_what_a_commit_waits_for_is_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str | None] = []
-    ask = Worker.ask
+    ask = Client.ask
 
-    def observed(self: Worker, *arguments: Any) -> Any:
+    def observed(self: Client, *arguments: Any) -> Any:
         seen.append(waiting([threading.get_ident()], 0.0))
         return ask(self, *arguments)
 
-    monkeypatch.setattr(Worker, "ask", observed)
+    monkeypatch.setattr(Client, "ask", observed)
     writer = icebergs.opened(tmp_path)
     tables.land(writer, -1, 4)
     writer.close()
     assert seen and all((text or "").startswith("waits for the catalog of the table ") for text in seen), seen
     assert waiting([threading.get_ident()], 0.0) is None
+
+
+@pytest.fixture
+def asked(silent: str) -> Callable[[Worker, float], None]:
+    """A function by which one client more asks a process for a table of a catalog that never answers."""
+
+    def ask(running: Worker, patience_s: float) -> None:
+        number = len(clients)
+        clients.append(Client(running))
+        catalog = {"type": "rest", "name": "bad", "uri": silent, "table": icebergs.NAME}
+        place = {"root": f"/{number}", "location": f"file:///{number}", "store": {}}
+        until = time.monotonic() + patience_s
+        request = {"do": "look", "owner": "", "client": str(number), "table": catalog | place}
+        clients[-1].ask(request, until, until)
+
+    clients: list[Client] = []
+    return ask
+
+
+def test_a_table_without_an_answer_holds_up_no_other_of_its_process(
+    tmp_path: Path, asked: Callable[[Worker, float], None]
+) -> None:
+    shared = worker(tmp_path)
+    for _ in range(5):
+        with pytest.raises(TableLateError, match="its catalog has not answered yet"):
+            asked(shared, 0.0)
+    writer = icebergs.opened(tmp_path)
+    land_all(writer, 3)
+    assert writer.stopped == ""
+    icebergs.assert_landed(tmp_path, range(15))
+    assert len(shared._under_way) == 5
+
+
+def test_requests_that_were_given_up_end_the_process_when_it_has_no_other_or_many(
+    tmp_path: Path, asked: Callable[[Worker, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = worker(tmp_path)
+    with pytest.raises(TableLateError):
+        asked(shared, 0.0)
+    before = shared.pid
+    monkeypatch.setattr(icebergprocess, "ANSWER_S", 0.0)
+    for _ in range(icebergprocess._MOST_GIVEN_UP - 1):
+        with pytest.raises(TableStoppedError, match="its catalog has not answered within"):
+            asked(shared, 0.0)
+        assert shared.pid == before, "the first client waits for an answer"
+    with pytest.raises(TableStoppedError):
+        asked(shared, 0.0)
+    assert shared.pid is None
+    with pytest.raises(TableStoppedError):
+        asked(shared, 0.0)
+    assert shared.pid is None, "nothing else was asked"
+
+
+def test_who_waits_for_a_process_that_dies_is_told_how(tmp_path: Path, asked: Callable[[Worker, float], None]) -> None:
+    shared = worker(tmp_path)
+
+    def kill() -> None:
+        eventually(lambda: shared._under_way, "a request")
+        os.kill(process(tmp_path), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(TableStoppedError, match="the process that commits to it has ended: exit code -9"):
+        asked(shared, 60.0)
+    killer.join()
 
 
 def test_each_catalog_has_a_process_up_to_a_limit() -> None:
