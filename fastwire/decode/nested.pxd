@@ -87,6 +87,28 @@ cdef inline int nested_row(Output* o, Nested* c) noexcept nogil:
     return 0
 
 
+cdef inline void put_int(Nested* c, int64_t number) noexcept nogil:
+    """Set the next row of a column of numbers; the caller counts it."""
+    if c.shape == SHAPE_INT64:
+        (<int64_t*>c.rows)[c.length] = number
+    elif c.shape == SHAPE_INT32:
+        (<int32_t*>c.rows)[c.length] = <int32_t>number
+    elif c.shape == SHAPE_DOUBLE:
+        (<double*>c.rows)[c.length] = <double>number
+    else:
+        (<float*>c.rows)[c.length] = <float>number
+
+
+cdef inline void put_float(Nested* c, const uint8_t* data) noexcept nogil:
+    """Set the next row to the float at ``data``, in the machine's byte order."""
+    cdef float number
+    memcpy(&number, data, 4)
+    if c.shape == SHAPE_DOUBLE:
+        (<double*>c.rows)[c.length] = number
+    else:
+        (<float*>c.rows)[c.length] = number
+
+
 cdef inline int nested_cell(
     Output* o, Nested* c, const uint8_t* data, int64_t size, const uint8_t* edge
 ) noexcept nogil:

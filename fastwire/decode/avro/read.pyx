@@ -29,14 +29,13 @@ from fastwire.decode.decoded cimport (
     varint_fault,
 )
 from fastwire.decode.nested cimport (
-    SHAPE_DOUBLE,
-    SHAPE_INT32,
-    SHAPE_INT64,
     Nested,
     nested_cell,
     nested_null,
     nested_row,
     put_bit,
+    put_float,
+    put_int,
 )
 from fastwire.decode.scripted cimport choose_script, script_at
 from fastwire.wire.varint cimport fw_varint
@@ -150,14 +149,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
             return RANGE
         if nested_row(&w.out, c):
             return short(w)
-        if c.shape == SHAPE_INT64:
-            (<int64_t*>c.rows)[c.length] = number
-        elif c.shape == SHAPE_INT32:
-            (<int32_t*>c.rows)[c.length] = <int32_t>number
-        elif c.shape == SHAPE_DOUBLE:
-            (<double*>c.rows)[c.length] = <double>number
-        else:
-            (<float*>c.rows)[c.length] = <float>number
+        put_int(c, number)
     elif step.operation == OP_TEXT or step.operation == OP_BYTES:
         fault = read_size(w, &number)
         if fault:
@@ -173,7 +165,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
             return TRUNCATED
         if nested_row(&w.out, c):
             return short(w)
-        if step.operation == OP_FLOAT and c.shape == SHAPE_DOUBLE:
+        if step.operation == OP_FLOAT:
             put_float(c, w.record.pos)
         else:
             memcpy(c.rows + c.length * c.width, w.record.pos, <size_t>c.width)
@@ -227,12 +219,6 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
         w.record.pos += number
     c.length += 1
     return SOUND
-
-
-cdef inline void put_float(Nested* c, const uint8_t* data) noexcept nogil:
-    cdef float number
-    memcpy(&number, data, 4)
-    (<double*>c.rows)[c.length] = number
 
 
 cdef Reason skip_value(Walk* w, int which) noexcept nogil:

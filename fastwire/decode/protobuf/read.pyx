@@ -39,9 +39,6 @@ from fastwire.decode.decoded cimport (
 )
 from fastwire.decode.nested cimport (
     SHAPE_BYTES,
-    SHAPE_DOUBLE,
-    SHAPE_INT32,
-    SHAPE_INT64,
     SHAPE_LIST,
     SHAPE_TEXT,
     Nested,
@@ -50,6 +47,8 @@ from fastwire.decode.nested cimport (
     nested_null,
     nested_row,
     put_bit,
+    put_float,
+    put_int,
 )
 from fastwire.decode.protobuf.enums cimport MOST_DIGITS, find_symbol, in_digits
 from fastwire.decode.protobuf.frame cimport open_frame
@@ -267,30 +266,10 @@ cdef inline Reason read_item(Walk* w, int which, uint32_t tag) noexcept nogil:
     return read_value(w, step, c)
 
 
-cdef inline void put_int(Nested* c, int64_t number) noexcept nogil:
-    if c.shape == SHAPE_INT64:
-        (<int64_t*>c.rows)[c.length] = number
-    elif c.shape == SHAPE_INT32:
-        (<int32_t*>c.rows)[c.length] = <int32_t>number
-    elif c.shape == SHAPE_DOUBLE:
-        (<double*>c.rows)[c.length] = <double>number
-    else:
-        (<float*>c.rows)[c.length] = <float>number
-
-
 cdef inline void put_unsigned(Nested* c, uint64_t number) noexcept nogil:
     """Set the 16 bytes of a decimal."""
     (<uint64_t*>c.rows)[2 * c.length] = number
     (<uint64_t*>c.rows)[2 * c.length + 1] = 0
-
-
-cdef inline void put_float(Nested* c, const uint8_t* data) noexcept nogil:
-    cdef float number
-    memcpy(&number, data, 4)
-    if c.shape == SHAPE_DOUBLE:
-        (<double*>c.rows)[c.length] = number
-    else:
-        (<float*>c.rows)[c.length] = number
 
 
 cdef inline Reason read_value(Walk* w, const Step* step, Nested* c) noexcept nogil:
