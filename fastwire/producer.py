@@ -29,6 +29,7 @@ __all__ = [
 
 RETRY_S = 0.1  # before a batch is sent again that the broker has refused for the moment
 
+K = TypeVar("K")
 R = TypeVar("R")
 
 
@@ -247,7 +248,7 @@ class BatchedProducer(ABC, Generic[R, B]):
             self._expired(error, now)
 
 
-class KeyPartitioner(ABC):
+class KeyPartitioner(ABC, Generic[K]):
     """Chooses among ``partitions``: by key, or for records without a key the ``current`` partition.
 
     The producer calls ``turn`` when a batch of the current partition is closed: a change with each record would split
@@ -255,11 +256,11 @@ class KeyPartitioner(ABC):
     """
 
     def __init__(self, partitions: int) -> None:
-        self.partitions = partitions
+        self.partitions = partitions  # may grow; keys move then, as with all clients
         self.current = 0
 
     @abstractmethod
-    def of_key(self, key: bytes) -> int:
+    def of_key(self, key: K) -> int:
         """Return the partition of ``key``."""
 
     def turn(self) -> None:

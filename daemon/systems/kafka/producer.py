@@ -45,12 +45,11 @@ class TopicProducer(LeaderWriter["_Part", Record]):
         transactions: Transactions | None = None,
         most_pending_bytes: int = PENDING_BYTES,
     ) -> None:
-        super().__init__(topic, most_pending_bytes=most_pending_bytes)
+        super().__init__(topic, Partitioner(1), most_pending_bytes=most_pending_bytes)
         self.settings = settings or ProducerSettings()
         self.cluster = cluster
         self.sender = sender
         self.transactions = transactions
-        self._partitioner = Partitioner(1)
 
     def patience_s(self, error: FastwireError) -> float:
         """See ``LeaderWriter.patience_s``."""
@@ -73,9 +72,6 @@ class TopicProducer(LeaderWriter["_Part", Record]):
 
     def _make(self, number: int) -> "_Part":
         return _Part(self, number)
-
-    def _chooser(self) -> Partitioner:
-        return self._partitioner
 
     def _weigh(self, record: Record) -> int:
         return weight(record)

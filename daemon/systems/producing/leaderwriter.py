@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from fastwire.columns.routes import Routes
 from fastwire.columns.rows import Rows
 from fastwire.errors import FastwireError
-from fastwire.producer import BatchedProducer, Outcome
+from fastwire.producer import BatchedProducer, KeyPartitioner, Outcome
 
 from ...net.backoff import Backoff
 from ...runtime.logs import get_logger
@@ -43,8 +43,8 @@ class LeaderWriter(TopicWriter[P, R, Sent], Generic[P, R]):
     The owner of the connections has to tick them. Everything raises ProduceError.
     """
 
-    def __init__(self, topic: str, *, most_pending_bytes: int) -> None:
-        super().__init__(topic, most_pending_bytes=most_pending_bytes)
+    def __init__(self, topic: str, chooser: KeyPartitioner[bytes], *, most_pending_bytes: int) -> None:
+        super().__init__(topic, chooser, most_pending_bytes=most_pending_bytes)
         self.topic = topic
 
     @property
@@ -68,7 +68,7 @@ class LeaderWriter(TopicWriter[P, R, Sent], Generic[P, R]):
                 if loop.time() >= began + self.patience_s(exc):
                     raise failed(self.topic, exc) from exc
             await asyncio.sleep(backoff.next())
-        self._chooser().partitions = count
+        self.chooser.partitions = count
         self._parts = [self._part(number) for number in range(count)]
         self._watch()
 

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from fastwire.columns.routes import Routes
 from fastwire.errors import FastwireError
+from fastwire.producer import KeyPartitioner
 
 from ...runtime.logs import get_logger
 from ...runtime.tasks import on_failure
@@ -105,19 +106,6 @@ class Part(ABC, Generic[M]):
 
 
 P = TypeVar("P", bound=Part[Any])
-
-
-class Chooser(Protocol):
-    """Chooses the partition of a record: by its key, or the ``current`` one until a batch of it is closed."""
-
-    partitions: int
-    current: int
-
-    def of_key(self, key: Any, /) -> int:
-        """Return the partition for a key."""
-
-    def turn(self) -> None:
-        """Choose another ``current`` partition."""
 
 
 class PendingWriter(ABC, Generic[P, R, S]):
@@ -281,8 +269,9 @@ class PendingWriter(ABC, Generic[P, R, S]):
 class TopicWriter(PendingWriter[P, R, S]):
     """A producer for a topic with a part for each partition, which looks for added partitions."""
 
-    def __init__(self, name: str, *, most_pending_bytes: int) -> None:
+    def __init__(self, name: str, chooser: KeyPartitioner[Any], *, most_pending_bytes: int) -> None:
         super().__init__(name, most_pending_bytes=most_pending_bytes)
+        self.chooser = chooser
         self._watching: asyncio.Task[None] | None = None
         self._batches = 0  # those of the current partition when it was chosen
 
@@ -296,7 +285,7 @@ class TopicWriter(PendingWriter[P, R, S]):
             try:
                 for number in range(len(self._parts), await self._count()):
                     self._parts.append(await self._add(number))
-                    self._chooser().partitions = len(self._parts)
+                    self.chooser.partitions = len(self._parts)
             except FastwireError as exc:
                 log.debug("cannot ask for new partitions", topic=self.name, error=str(exc))
 
@@ -314,9 +303,6 @@ class TopicWriter(PendingWriter[P, R, S]):
             self._watching.cancel()
             await asyncio.wait((self._watching,))
         await super().close()
-
-    @abstractmethod
-    def _chooser(self) -> Chooser: ...
 
     @abstractmethod
     def _key(self, record: R) -> object: ...
@@ -340,9 +326,9 @@ class TopicWriter(PendingWriter[P, R, S]):
                     self._count_pending(part)
 
     def _step(self, routes: Routes, most_bytes: int) -> list[tuple[int, int, int, int]]:
-        part = self._current() if routes.begins_loose else self._of(self._chooser().current)
+        part = self._current() if routes.begins_loose else self._of(self.chooser.current)
         room = part.machine.room if part.machine.batches == self._batches else (0, 0)
-        return routes.step(len(self._parts), self._chooser().current, room, most_bytes)
+        return routes.step(len(self._parts), self.chooser.current, room, most_bytes)
 
     def _choose(self, record: R, partition: int | None) -> P:
         if partition is not None:
@@ -350,15 +336,14 @@ class TopicWriter(PendingWriter[P, R, S]):
         if not self._parts:
             raise ProduceError(f"{self.name}: the producer is not open")
         key = self._key(record)
-        return self._current() if key is None else self._parts[self._chooser().of_key(key)]
+        return self._current() if key is None else self._parts[self.chooser.of_key(key)]
 
     def _current(self) -> P:
         """Return the part for a record without a key: the next one if the last has closed a batch meanwhile."""
-        chooser = self._chooser()
-        part = self._of(chooser.current)
+        part = self._of(self.chooser.current)
         if part.machine.batches != self._batches:
-            chooser.turn()
-            part = self._parts[chooser.current]
+            self.chooser.turn()
+            part = self._parts[self.chooser.current]
             self._batches = part.machine.batches
         return part
 

@@ -76,14 +76,14 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         most_pending_bytes: int = PENDING_BYTES,
         operation_timeout_s: float = 30.0,
     ) -> None:
-        super().__init__(str(topic), most_pending_bytes=most_pending_bytes)
+        self._router = router or Router(1)
+        super().__init__(str(topic), self._router, most_pending_bytes=most_pending_bytes)
         self.topic = topic
         self.settings = settings or ProducerSettings()
         self.cluster = cluster
         self.gate = asyncio.Semaphore(LOOKUPS)
         self.operation_timeout_s = operation_timeout_s
         self._service = service
-        self._router = router
         self._fixed = partitions
 
     # --- coming and going
@@ -96,7 +96,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     @property
     def hashing(self) -> Hashing:
         """The hash that maps keys to partitions."""
-        return self._chooser().hashing
+        return self._router.hashing
 
     async def open(self) -> None:
         """Find the partitions and open a producer for each; afterwards they are kept open.
@@ -109,8 +109,6 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
                 count = await self.cluster.partitions(str(self.topic), self._service)
         except FastwireError as exc:
             raise ProduceError(f"{self.topic}: {exc}") from exc
-        if self._router is None:
-            self._router = Router(max(count, 1))
         self._router.partitions = max(count, 1)
         self._router.current %= self._router.partitions
         self._parts = [self._part(index) for index in (range(count) if count else (-1,))]
@@ -142,10 +140,6 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         return _Part(self, index, str(name), self._service)
 
     # --- records
-
-    def _chooser(self) -> Router:
-        assert self._router is not None, "it is there as soon as parts are"
-        return self._router
 
     def _weigh(self, record: Record) -> int:
         return weight(record)

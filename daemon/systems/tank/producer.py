@@ -44,11 +44,10 @@ class TopicProducer(LeaderWriter["_Part", Message]):
         create: int = 0,
         most_pending_bytes: int = PENDING_BYTES,
     ) -> None:
-        super().__init__(topic, most_pending_bytes=most_pending_bytes)
+        super().__init__(topic, Partitioner(1), most_pending_bytes=most_pending_bytes)
         self.settings = settings or ProducerSettings()
         self.cluster = cluster
         self._create = create
-        self._partitioner = Partitioner(1)
 
     def patience_s(self, error: FastwireError) -> float:
         """See ``LeaderWriter.patience_s``."""
@@ -75,9 +74,6 @@ class TopicProducer(LeaderWriter["_Part", Message]):
 
     def _make(self, number: int) -> "_Part":
         return _Part(self, number)
-
-    def _chooser(self) -> Partitioner:
-        return self._partitioner
 
     def _weigh(self, record: Message) -> int:
         return weight(record)

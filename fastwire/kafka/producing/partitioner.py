@@ -24,7 +24,7 @@ def murmur2(data: bytes) -> int:
     return found ^ found >> 15
 
 
-class Partitioner(KeyPartitioner):
+class Partitioner(KeyPartitioner[bytes]):
     """Chooses partitions as the Java producer does: by Murmur2 of the key."""
 
     def of_key(self, key: bytes) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from enum import Enum
 
+from fastwire.producer import KeyPartitioner
+
 __all__ = ["HASHES", "Hashing", "Router", "java_string_hash", "murmur3_32"]
 
 _MASK = 0xFFFFFFFF
@@ -57,12 +59,10 @@ class Hashing(Enum):
 HASHES: dict[Hashing, Callable[[str], int]] = {Hashing.JAVA: java_string_hash, Hashing.MURMUR3: _murmur3_of_text}
 
 
-class Router:
-    """Chooses among ``partitions``: by key, or for records without a key the ``current`` partition.
+class Router(KeyPartitioner[str]):
+    """Chooses partitions as the official clients do.
 
-    The producer calls ``turn`` when a batch of the current partition is full: a change with each record would split
-    batches. If ``rotate`` is false, all records without a key go to partition ``first``. Raises ValueError for no
-    partitions.
+    If ``rotate`` is false, all records without a key go to partition ``first``. Raises ValueError for no partitions.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Router:
     ) -> None:
         if partitions < 1:
             raise ValueError("a router needs at least one partition")
-        self.partitions = partitions  # may grow; keys move then, as with all clients
+        super().__init__(partitions)
         self.current = first % partitions
         self.hashing = hashing
         self._hash = HASHES[hashing]
@@ -83,4 +83,4 @@ class Router:
     def turn(self) -> None:
         """Advance to the next partition."""
         if self._rotate:
-            self.current = (self.current + 1) % self.partitions
+            super().turn()

@@ -9,7 +9,7 @@ __all__ = ["Partitioner"]
 _MULTIPLIER = 0x9E3779B1
 
 
-class Partitioner(KeyPartitioner):
+class Partitioner(KeyPartitioner[bytes]):
     """Chooses partitions by the CRC-32 of the key. It is mixed, because its low bit ignores the last byte of a key."""
 
     def of_key(self, key: bytes) -> int:

@@ -56,13 +56,9 @@ class Unconnected(TopicWriter[Any, Any, Any]):
     _own_key: Any
 
     def __init__(self, machines: list[Any], chooser: Any, weigh: Any) -> None:
-        super().__init__("t", most_pending_bytes=1 << 40)
+        super().__init__("t", chooser, most_pending_bytes=1 << 40)
         self._parts = [UnconnectedPart(machine) for machine in machines]
-        self._router = chooser
         self._weight = weigh
-
-    def _chooser(self) -> Any:
-        return self._router
 
     def _key(self, record: Any) -> Any:
         return record.key
