@@ -113,8 +113,11 @@ def promise(pipeline: PipelineConfig) -> str:
     )
 
 
-def static_checks(config: Config) -> list[CheckResult]:
-    """Run the checks that need no broker and write nothing: guarantees, credentials, certificates, datasets."""
+def static_checks(config: Config, *, tables: bool = True) -> list[CheckResult]:
+    """Run the checks that need no broker and write nothing: guarantees, credentials, certificates, datasets.
+
+    ``tables`` is that of ``dataset_checks``.
+    """
     results = []
     for name, pipeline in config.pipelines.items():
         results.append(CheckResult(name, "promise", True, promise(pipeline)))
@@ -130,14 +133,14 @@ def static_checks(config: Config) -> list[CheckResult]:
         elif pipeline.sink.is_dataset and of_all and pipeline.makes_columns:
             results += _columns(name, pipeline)
         if pipeline.sink.has_log and isinstance(pipeline.sink.path, Path):
-            results += dataset_checks(name, pipeline.sink.path, pipeline)
+            results += dataset_checks(name, pipeline.sink.path, pipeline, tables=tables)
         if pipeline.sink.is_database:
             results += _table_of_database(name, pipeline)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
         results += [CheckResult(f"spark.{name}", "tls", True, f"none: {why}") for why in of_job(job)]
         if isinstance(job.output.path, Path):
-            results += dataset_checks(f"spark.{name}", job.output.path, None)
+            results += dataset_checks(f"spark.{name}", job.output.path, None, tables=tables)
     return results
 
 
@@ -155,10 +158,11 @@ def _table_of_database(name: str, pipeline: PipelineConfig) -> list[CheckResult]
 def refusals(config: Config, names: Sequence[str]) -> list[str]:
     """Return why pipelines of ``config`` must not start, as sentences for the user.
 
-    Runs the static checks of these pipelines, and compares their datasets in stores, too.
+    Runs the static checks of these pipelines, and compares their datasets in stores, too. Tables are not looked at: one
+    that takes no files keeps no pipeline from starting, and its catalog may answer late.
     """
     chosen = {name: config.pipelines[name] for name in names}
-    results = static_checks(config.model_copy(update={"pipelines": chosen, "spark": {}}))
+    results = static_checks(config.model_copy(update={"pipelines": chosen, "spark": {}}), tables=False)
     for name, pipeline in chosen.items():
         if isinstance(pipeline.sink.path, StoreUrl):
             results += _dataset_in_store(name, pipeline.sink.path, pipeline)
@@ -172,15 +176,20 @@ def _dataset_in_store(name: str, url: StoreUrl, pipeline: PipelineConfig) -> lis
     from ...dataset.place import bucket_of
 
     try:
-        return dataset_checks(name, url, pipeline, bucket_of(pipeline.sink))
+        return dataset_checks(name, url, pipeline, bucket_of(pipeline.sink), tables=False)
     except ConfigError as exc:
         return [CheckResult(name, "store", False, "; ".join(map(str, exc.problems)), True)]
 
 
 def dataset_checks(
-    name: str, path: Path | StoreUrl, pipeline: PipelineConfig | None, medium: "Bucket | None" = None
+    name: str,
+    path: Path | StoreUrl,
+    pipeline: PipelineConfig | None,
+    medium: "Bucket | None" = None,
+    *,
+    tables: bool = True,
 ) -> list[CheckResult]:
-    """Check the existing dataset, as `run` would open it, or the place of a new one."""
+    """Check the existing dataset, as `run` would open it, or the place of a new one; with ``tables`` its table, too."""
     from ...config.fields import TOPIC
     from ...dataset.origin import look_at
     from ...dataset.roots import dataset_around
@@ -207,7 +216,7 @@ def dataset_checks(
         return [CheckResult(name, "dataset", False, why, True)] if other else []
     told = f"{path} is continued; it was created {found.created}"
     results = [CheckResult(name, "dataset", True, f"{told}; {aside}" if other else told)]
-    return [*results, _table(name, path, found, pipeline, medium)] if found.table else results
+    return [*results, _table(name, path, found, pipeline, medium)] if found.table and tables else results
 
 
 def _table(
@@ -219,15 +228,27 @@ def _table(
 ) -> CheckResult:
     """Check that the table takes files, as `run` would add them."""
     from ...config.catalog import catalog_of
-    from ...dataset.place import storage_at
+    from ...dataset.place import storage_at, table_of
     from ...dataset.proof.tableaudit import TableAudit
+    from ...dataset.tableformat import TableStoppedError
+    from .catalog import look_within
 
-    catalog = None if pipeline is None else catalog_of(pipeline.sink)
-    table = TableAudit(storage_at(path, medium, patient=False), description, catalog)
+    storage = storage_at(path, medium, patient=False)
+    catalog = (None if pipeline is None else catalog_of(pipeline.sink)) or description.catalog
+    try:
+        if catalog:  # the audit waits longer for each of its answers
+            look_within(table_of(storage, description, catalog, hasty=True), catalog)
+    except TableStoppedError as exc:
+        return _takes_no_files(name, f"{exc}")
+    table = TableAudit(storage, description, catalog)
     if table.why:
-        lands = "Records land, and are published when it takes files"
-        return CheckResult(name, "table", False, f"{table.why}. {lands}", retried=True)
+        return _takes_no_files(name, table.why)
     return CheckResult(name, "table", True, f"it has the files of the log entries up to {table.upto:,}")
+
+
+def _takes_no_files(name: str, why: str) -> CheckResult:
+    lands = "Records land, and are published when it takes files"
+    return CheckResult(name, "table", False, f"{why}. {lands}", retried=True)
 
 
 def _new_table(name: str, sink: SinkConfig | SparkOutput, medium: "Bucket | None" = None) -> list[CheckResult]:
@@ -242,6 +263,7 @@ def _new_table(name: str, sink: SinkConfig | SparkOutput, medium: "Bucket | None
     from ...dataset.place import storage_at, table_in
     from ...dataset.tableformat import TableStoppedError
     from ...runtime.errors import DatasetError
+    from .catalog import look_within
 
     path, by_topic = str(sink.path), TOPIC in str(sink.path)
     try:
@@ -252,12 +274,11 @@ def _new_table(name: str, sink: SinkConfig | SparkOutput, medium: "Bucket | None
     catalog = {key: value.replace(TOPIC, "topic") for key, value in catalog_of(sink).items()}
     if catalog.get("type") == "sql":
         return []
-    table = table_in(storage_at(path, medium, patient=False), sink.table_format, "", catalog)
+    table = table_in(storage_at(path, medium, patient=False), sink.table_format, "", catalog, hasty=True)
     try:
-        seen = table.look()
+        seen = look_within(table, catalog)
     except (TableStoppedError, OSError) as exc:
-        lands = "Records land, and are published when it takes files"
-        return [CheckResult(name, "table", False, f"{exc}. {lands}", retried=True)]
+        return [_takes_no_files(name, f"{exc}")]
     if seen is not None and not by_topic:
         why = f"the {table.title} table {table.url} exists, and the dataset does not: it takes no files of a new one. "
         return [CheckResult(name, "table", False, f"{why}Name another table, or restore the dataset", retried=True)]

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.cli.check import connect
 from fastwire_daemon.cli.check.checks import CheckResult, refusals
 from fastwire_daemon.config import load_config
-from fastwire_daemon.dataset.tableformat import TableStoppedError
+from fastwire_daemon.dataset.tableformat import TableLateError, TableStoppedError
 from fastwire_daemon.dataset.tables import iceberg
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
@@ -115,6 +116,52 @@ def test_the_catalog_of_a_table_that_does_not_exist_yet_is_asked(
         good.read_text().replace('type = "rest", uri = "http://127.0.0.1:1"', 'type = "sql", uri = "sqlite:///c"')
     )
     assert "catalog answers" not in run("check", good, "--connect")[1], "it would be created"
+
+
+class SlowCatalog:
+    """A catalog whose answer to each look is late by these seconds, and then is that there is no table."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.seconds = list(seconds)
+        self.asked = 0
+
+    def ask(self, request: dict[str, Any], until: float, earlier_until: float) -> Any:
+        self.asked += 1
+        if self.seconds:
+            assert until - time.monotonic() < 10, "a person waits"
+            late = self.seconds.pop(0)
+            raise TableLateError(f"its catalog has not answered for {late:.0f} s", late)
+        return None
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize(
+    ("seconds", "why"),
+    [
+        ((), ""),
+        ((2, 4), ""),
+        ((2, 4, 30), "the Iceberg table shop.orders: its catalog has not answered for 30 s"),
+        ((40,), "the Iceberg table shop.orders: its catalog has not answered for 40 s"),  # to another look
+    ],
+)
+def test_a_silent_catalog_is_named_and_given_up(
+    run: Run, good: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], why: str, *, exists: bool
+) -> None:
+    monkeypatch.setattr(connect, "check_connections", lambda config, every: [])
+    uri = "http://catalog.example:8181"
+    table = f'type = "iceberg"\ncatalog = {{ type = "rest", uri = "{uri}" }}\ntable = "shop.orders"'
+    good.write_text(good.read_text().replace('type = "parquet"', table))
+    if exists:
+        monkeypatch.setattr(iceberg, "worker_of", lambda catalog: SlowCatalog())
+        make_dataset(good)
+    catalog = SlowCatalog(*seconds)
+    monkeypatch.setattr(iceberg, "worker_of", lambda settings: catalog)
+    assert refusals(load_config(good), ["orders"]) == [] and catalog.asked == 0, "landing does not depend on it"
+    code, out, err = run("check", good, "--connect")
+    assert ("  table    FAILED: " in out) == bool(why) and why in out
+    assert code == (1 if why else 0)
+    told = f"waiting at most 30 s for the catalog of the table shop.orders (rest, {uri})"
+    assert err.splitlines() == ([told] if len(seconds) > 1 else [])
 
 
 def test_check_refuses_columns_that_a_table_cannot_have(run: Run, good: Path, tmp_path: Path) -> None:
