@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.brokers.kafka import KafkaBroker
 from tests.daemon.cli.program import PROGRAM
 from tests.support.soaklength import KILLS
+from tests.support.waiting import grown
 
 pytestmark = pytest.mark.broker
 
@@ -125,10 +126,7 @@ def configured(folder: Path, url: str, source: str, target: str) -> Path:
 
 def settled(servers: str, topic: str, count: int) -> None:
     """Wait until so many records are visible."""
-    give_up_at = time.monotonic() + 180
-    while (found := sum(map(len, read(servers, topic).values()))) < count:
-        assert time.monotonic() < give_up_at, f"{found} of {count} records"
-        time.sleep(1)
+    grown(lambda: sum(map(len, read(servers, topic).values())), count, "records")
 
 
 Accident = Callable[[int], str]

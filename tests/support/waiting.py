@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["eventually", "until"]
+__all__ = ["eventually", "grown", "until"]
 
 PATIENCE_S = 100.0  # only who waits in vain waits so long; less than pytest gives a test
 
@@ -17,6 +17,16 @@ def eventually(
     while not condition():
         assert time.monotonic() < end, f"never happened: {what}; {say()}"
         time.sleep(0.02)
+
+
+def grown(count: Callable[[], int], wanted: int, what: str) -> None:
+    """Wait until ``count`` is ``wanted``, as long as it grows: a busy machine may take long, and one that hangs not."""
+    most, since = count(), time.monotonic()
+    while most < wanted:
+        time.sleep(1.0)
+        if (found := count()) > most:
+            most, since = found, time.monotonic()
+        assert time.monotonic() - since < PATIENCE_S, f"{most} of {wanted} {what}"
 
 
 async def until(condition: Callable[[], object], what: str = "", say: Callable[[], object] = str) -> None:
