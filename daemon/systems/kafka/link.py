@@ -92,10 +92,10 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
                 raise
             raise LoginLost(f"{exc} during the login: so do brokers before 1.0 refuse user and password") from None
 
-    def begin(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Answer:
+    def begin(self, key: int, body: Body, *, most: int | None = None) -> Answer:
         """Make a request; its answer comes into the future, or LinkLost. Raises UnsupportedError or LinkLost."""
         self._need()
-        return self._expect(self.connection.request(key, body, self._loop.time(), most=most, timeout_s=timeout_s))
+        return self._expect(self.connection.request(key, body, self._loop.time(), most=most))
 
     async def ask(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Body:
         """Make a request and wait for its answer. Raises UnsupportedError or LinkLost."""

@@ -56,17 +56,17 @@ class Link(FetchLink[Connection, Event, Answer, Fetcher]):
 
         await self._connect(*self.address, self._settings, hello)
 
-    def begin(self, request: Request, *, timeout_s: float | None = None) -> "asyncio.Future[Answer]":
+    def begin(self, request: Request) -> "asyncio.Future[Answer]":
         """Make a request; its answer comes into the future, or LinkLost. Raises LinkLost.
 
-        The connection is closed if there is no answer within ``timeout_s``, by default ``request_timeout_s``.
+        The connection is closed if there is no answer within ``request_timeout_s``.
         """
         self._need()
-        return self._expect(self.connection.request(request, self._loop.time(), timeout_s=timeout_s))
+        return self._expect(self.connection.request(request, self._loop.time()))
 
-    async def ask(self, question: Question[T], *, timeout_s: float | None = None) -> T:
+    async def ask(self, question: Question[T]) -> T:
         """Make a request and wait for its answer, as ``begin``. Raises LinkLost."""
         self._need()
-        answer = await self._answer(self.connection.request(question, self._loop.time(), timeout_s=timeout_s))
+        answer = await self._answer(self.connection.request(question, self._loop.time()))
         assert isinstance(answer, question.answer)
         return answer

@@ -170,9 +170,9 @@ class Connection(ChunkConnection[Scanner, Event]):
         self.state = State.GREETING
         return _NOTHING
 
-    def request(self, request: Request, now: float, *, timeout_s: float | None = None) -> int:
-        """Queue a request and return its id. A ``Reply`` follows, or ``Lost`` after ``timeout_s``."""
-        return self._send(request, now, self._request_timeout_s if timeout_s is None else timeout_s)
+    def request(self, request: Request, now: float) -> int:
+        """Queue a request and return its id. A ``Reply`` follows, or ``Lost``."""
+        return self._send(request, now, self._request_timeout_s)
 
     def give_up(self, request_id: int) -> None:
         """Forget a request other than a consume request; its answer is dropped."""

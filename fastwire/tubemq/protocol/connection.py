@@ -22,7 +22,6 @@ _NOTHING: tuple[Event, ...] = ()
 class _Pending:
     method: Method
     order: int  # of the requests of the connection
-    limit_s: float
     deadline: float
 
 
@@ -97,7 +96,7 @@ class Connection(ChunkConnection[Scanner, Event]):
         for serial, pending in self._pending.items():
             deadline = pending.deadline
             if pending.order > self._answered:
-                deadline = max(deadline, self._received_at + pending.limit_s)
+                deadline = max(deadline, self._received_at + self._request_timeout_s)
             if now >= deadline:
                 return (Lost(f"{pending.method.name} (request {serial}) was not answered in time"),)
         return _NOTHING
@@ -115,28 +114,28 @@ class Connection(ChunkConnection[Scanner, Event]):
 
     # --- requests
 
-    def request(self, method: Method, body: Message, now: float, *, timeout_s: float | None = None) -> int:
-        """Queue a request and return its serial number. A ``Reply`` follows, or ``Lost`` after ``timeout_s``.
+    def request(self, method: Method, body: Message, now: float) -> int:
+        """Queue a request and return its serial number. A ``Reply`` follows, or ``Lost``.
 
         Raises ValueError on a closed connection, and for a GET, which has a method of its own.
         """
         if method is Method.GET:
             raise ValueError("a GET is sent by get")
-        return self._send(method, body, now, timeout_s)
+        return self._send(method, body, now)
 
-    def get(self, body: Message, planned: Planned, now: float, *, timeout_s: float | None = None) -> int:
+    def get(self, body: Message, planned: Planned, now: float) -> int:
         """Queue a GET whose messages the scanner decodes; ``FetchDone`` or ``FetchRefused`` follows."""
-        serial = self._send(Method.GET, body, now, timeout_s)
+        serial = self._send(Method.GET, body, now)
         self.scanner.plan(serial, planned)
         self.fetches_outstanding += 1
         return serial
 
-    def _send(self, method: Method, body: Message, now: float, timeout_s: float | None) -> int:
+    def _send(self, method: Method, body: Message, now: float) -> int:
         if self.closed:
             raise ValueError("the connection is closed")
-        limit = self._request_timeout_s if timeout_s is None else timeout_s
+        limit = self._request_timeout_s
         self._sent += 1
         serial = (self._sent - 1) % 0xFFFFFFFF + 1
         self._out.append(encode_request(serial, method, body, max(1, int(limit * 1000))))
-        self._pending[serial] = _Pending(method, self._sent, limit, now + limit)
+        self._pending[serial] = _Pending(method, self._sent, now + limit)
         return serial

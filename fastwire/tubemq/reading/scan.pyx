@@ -121,10 +121,6 @@ cdef class Scanner(ChunkScanner):
         """Register a sent GET; its response is decoded for the slot of ``planned``."""
         self.plans[serial] = planned
 
-    def give_up(self, uint32_t serial):
-        """Forget a sent GET; its response is returned as bytes."""
-        self.plans.pop(serial, None)
-
     cdef int run(self) except -1:
         cdef int stop
         while True:
