@@ -215,7 +215,7 @@ def _content(report: "VerifyReport") -> Iterator[str]:
         (len(report.pending), f"{counted(len(report.pending), 'file')} committed and not published yet"),
         (len(report.removed), f"{counted(len(report.removed), 'file')} removed after the commit"),
         (len(report.undeleted), f"{counted(len(report.undeleted), 'file')} expired and not deleted: run expire again"),
-        (len(report.unerased), f"{counted(len(report.unerased), 'file')} to be erased from: run erase again"),
+        (len(report.unerased), f"{counted(len(report.unerased), 'file')} with an unfinished erasure: run erase again"),
     ):
         if count:
             yield fact

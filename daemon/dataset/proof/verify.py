@@ -489,7 +489,7 @@ class _Verification:
         if not self._uncounted:
             files, rows = counted(report.counted_files, "file"), counted(report.counted_rows, "row")
             report.proven.append(f"{files} with {rows} are as the log describes them")
-        if report.erased:
+        if report.erased and not report.unerased:
             report.proven.append(f"{counted(report.erased, 'row')} were erased by a command")
         if report.expired_files:
             report.proven.append(f"{counted(report.expired_files, 'file')} had expired when they were deleted")
