@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fastwire_daemon.dataset.proof.verify import verify as report_on
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.brokers.maven import BrokerUnavailableError
 from tests.crash.conftest import TOPIC
@@ -23,6 +24,7 @@ from tests.real.daemon import verify
 from tests.spark.connectors import run
 from tests.stores.catalog import RestCatalog
 from tests.support import icebergs
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -139,6 +141,7 @@ def land_and_rewrite(orders: Orders, read: Callable[..., tuple[list[list[Any]], 
         for _ in range(3):
             orders.produce()
             scene.wait_until_acknowledged()
+        eventually(lambda: not report_on(scene.path).pending, "files in the table, for which a commit waits 2 s")
         rows, told = read(rewrite=True)
         assert rows == orders.rows()
         orders.produce()
