@@ -16,19 +16,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Case",
-    "Child",
-    "cases",
-    "machine",
-    "run",
-    "run_program",
-    "serving",
-    "show",
-    "spark_is_here",
-    "table",
-]
-
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.02  # between two looks at the memory of a child
 PEERS = (

@@ -10,8 +10,6 @@ from fastwire.parquet.file import ParquetWriter
 from fastwire.pulsar.columns import ROW
 from fastwire_daemon.testing import Feed
 
-__all__ = ["CASES", "ENTRIES", "ROWS", "JsonFeed", "encode"]
-
 ENTRIES, ROWS = 16, 1_000  # of a chunk
 CHUNKS = 8  # of a row group
 COLUMNS = {column.name: (column.role, column.stats) for column in ROW.columns}

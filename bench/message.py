@@ -2,8 +2,6 @@
 
 import random
 
-__all__ = ["Messages"]
-
 
 class Messages:
     """JSON documents of one size, half of each random hex; keys of 12 bytes. The same ones each time."""

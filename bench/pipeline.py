@@ -10,20 +10,6 @@ from typing import Any
 
 from .child import Case, Child, run, run_program, serving
 
-__all__ = [
-    "CHECKED",
-    "by_itself",
-    "compare",
-    "configured",
-    "consume",
-    "landed",
-    "ours",
-    "row",
-    "temporary",
-    "theirs",
-    "told_by",
-]
-
 CONFIG = """
 [daemon]
 memory = "512MiB"

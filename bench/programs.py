@@ -17,8 +17,6 @@ from tests.brokers.pulsar import VERSION
 
 from .child import ROOT
 
-__all__ = ["franz_go", "pulsar_peers"]
-
 SOURCES = ROOT / "bench" / "peers"
 BUILD = ROOT / "build" / "peers"
 FRANZ = "github.com/twmb/franz-go@v1.20.6"

@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from fastwire_daemon.encoders.base import EncoderOptions
 
-__all__ = ["writer_settings"]
-
 
 def writer_settings(schema: pa.Schema, options: EncoderOptions) -> dict[str, Any]:
     """Return the arguments of ``pq.ParquetWriter`` that make these columns cheapest."""

@@ -15,8 +15,6 @@ from typing import Any
 from .__main__ import RESULTS
 from .child import ROOT
 
-__all__ = ["FIGURES", "README", "SAVED", "figures", "renewed", "summary"]
-
 SAVED = RESULTS / "readme.json"
 README, FIGURES = ROOT / "README.md", ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- figures: python -m bench.readme -->", "<!-- end of figures -->"

@@ -3,8 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-__all__ = ["replay_arguments"]
-
 
 def replay_arguments(description: str | None, codecs: Sequence[str]) -> argparse.Namespace:
     """Read the arguments, and add ``count``: the batches of each partition."""

@@ -6,8 +6,6 @@ from typing import Any
 from .child import Case, run
 from .pipeline import by_itself, landed, row, temporary, told_by
 
-__all__ = ["CONFIG", "DISCARD", "RAW", "measured"]
-
 CONFIG = """
 [daemon]
 memory = "512MiB"

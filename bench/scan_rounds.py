@@ -26,19 +26,6 @@ from fastwire.tubemq.reading.scan import Scanner as TubeMQScanner
 from fastwire.tubemq.reading.slot import SlotTable as TubeMQSlots
 from fastwire.wire.pool import Pool
 
-__all__ = [
-    "CONSUMER",
-    "CORRELATION",
-    "FETCH_VERSION",
-    "GETS",
-    "SYSTEMS",
-    "TOPIC",
-    "KafkaRounds",
-    "PulsarRounds",
-    "TankRounds",
-    "TubeMQRounds",
-]
-
 CONSUMER = 1
 CORRELATION = 1
 FETCH_VERSION = 12

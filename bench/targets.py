@@ -11,8 +11,6 @@ from typing import Any
 from .child import Case
 from .pipeline import CHECKED
 
-__all__ = ["judged"]
-
 Rows = Sequence[Mapping[str, Any]]
 Figures = Mapping[str, Rows]
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from docs.drawing import BACK, DISK, INK, LINE, OURS, PLAIN, arrow, box, drawing
 
-__all__ = ["PICTURE", "picture"]
-
 PICTURE = Path(__file__).with_suffix(".svg")
 ABOUT = (
     "Records flow from broker through scanner, chunks and encoders to the dataset; "

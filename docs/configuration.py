@@ -24,8 +24,6 @@ from fastwire_daemon.config.store import StoreConfig
 from fastwire_daemon.config.table import Table, table_in
 from fastwire_daemon.config.text import format_duration, format_size
 
-__all__ = ["PAGE", "page"]
-
 PAGE = Path(__file__).with_suffix(".md")
 Schema = Mapping[str, Any]
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["FILE", "dashboard", "text"]
-
 FILE = Path(__file__).resolve().parents[1] / "conf" / "dashboard.json"
 SELECT = '{pipeline=~"$pipeline"}'
 WIDTH, HEIGHT = 8, 8  # of a panel: three in a row of 24

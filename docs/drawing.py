@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-__all__ = ["BACK", "DISK", "INK", "LINE", "MUTED", "OURS", "PLAIN", "arrow", "box", "drawing"]
-
 INK, MUTED, LINE = "#1f2933", "#52606d", "#7b8794"
 PLAIN, OURS, DISK = "#f5f7fa", "#e3f0fb", "#eef7e8"
 BACK = "#b7472a"

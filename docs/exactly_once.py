@@ -7,8 +7,6 @@ from pathlib import Path
 
 from docs.drawing import BACK, DISK, INK, MUTED, OURS, PLAIN, arrow, box, drawing
 
-__all__ = ["PICTURE", "picture"]
-
 PICTURE = Path(__file__).with_name("exactly-once.svg")
 ABOUT = (
     "Five steps: receive, write hidden files, create the log entry, rename the files, acknowledge; and kills in between"

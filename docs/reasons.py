@@ -7,8 +7,6 @@ from pathlib import Path
 
 from fastwire.reason import Reason
 
-__all__ = ["PAGE", "page"]
-
 PAGE = Path(__file__).with_name("dead-letters.md")
 _HEAD = "| reason | when | what to do |\n|---|---|---|\n"
 

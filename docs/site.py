@@ -20,8 +20,6 @@ from fastwire_daemon.cli.app import app
 from fastwire_daemon.cli.exits import EXITS
 from fastwire_daemon.cli.manual import described
 
-__all__ = ["commands", "on_files", "on_page_markdown"]
-
 ROOT = Path(__file__).parent.parent
 # Pages outside of docs/ by their path in the tree, and where the site has them.
 OUTSIDE = {"README.md": "index.md", "DESIGN.md": "design/index.md", "CHANGELOG.md": "CHANGELOG.md"}

@@ -19,8 +19,6 @@ from fastwire.columns.chunk import Chunk
 from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES, OUTPUT_CAP, ChunkScanner
 from fastwire.errors import FastwireError
 
-__all__ = ["ChunkConnection", "ChunkReady", "Lost", "More"]
-
 CONNECT_TIMEOUT_S = 10.0
 
 

@@ -18,8 +18,6 @@ from fastwire.position import (
     unnest,
 )
 
-__all__ = ["Coverage", "OverlapError", "UndeclaredGapError"]
-
 
 class OverlapError(ValueError):
     """A span contains records that have already landed."""

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from .reason import Reason
 
-__all__ = ["CorruptEntryError", "FastwireError", "ProtocolError", "UnsupportedError", "causes"]
-
 
 class FastwireError(Exception):
     """Base of all exceptions that fastwire defines."""

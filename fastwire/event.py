@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Connected", "CorruptFound", "FetchDone", "Reply"]
-
 T = TypeVar("T")
 
 

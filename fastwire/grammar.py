@@ -11,17 +11,6 @@ from typing import Literal, Protocol
 
 from .position import Positions
 
-__all__ = [
-    "BrokerUrl",
-    "Grammar",
-    "KeyOption",
-    "NamePattern",
-    "TopicPattern",
-    "compile_pattern",
-    "parse_name_pattern",
-    "partition_reader",
-]
-
 
 class BrokerUrl(Protocol):
     """The address of a cluster, as a user gives it. Its text is the URL."""

@@ -16,24 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = [
-    "Gap",
-    "Log",
-    "NumberPositions",
-    "OffsetPositions",
-    "PairPositions",
-    "Position",
-    "Positions",
-    "Span",
-    "Until",
-    "format_position",
-    "nest",
-    "parse_position",
-    "positions_of",
-    "register",
-    "unnest",
-]
-
 _LARGEST = (1 << 63) - 1
 
 

@@ -14,19 +14,6 @@ from fastwire.columns.block import Block
 from fastwire.columns.routes import Routes
 from fastwire.errors import FastwireError
 
-__all__ = [
-    "RETRY_S",
-    "Batch",
-    "BatchLimits",
-    "BatchedProducer",
-    "KeyPartitioner",
-    "NotConfirmed",
-    "Outcome",
-    "Settings",
-    "TransactionLost",
-    "numbered",
-]
-
 RETRY_S = 0.1  # before a batch is sent again that the broker has refused for the moment
 
 K = TypeVar("K")

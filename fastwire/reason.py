@@ -2,8 +2,6 @@
 
 from enum import StrEnum
 
-__all__ = ["Reason"]
-
 _SENDER = "Look at what wrote it: the client, a proxy, the disk of the broker. `--write` keeps the bytes."
 _KEY = "Give the private key in `encryption.private_keys`."
 _MEMORY = "Raise `daemon.memory`."

@@ -16,19 +16,6 @@ from .position import Positions
 if TYPE_CHECKING:
     from .columns.layout import RowLayout
 
-__all__ = [
-    "SYSTEMS",
-    "grammar_named",
-    "grammar_of",
-    "grammar_without_tls",
-    "grammars",
-    "package_of",
-    "pattern_examples",
-    "positions",
-    "positions_named",
-    "row_of",
-]
-
 SYSTEMS = ("pulsar", "kafka", "tank", "tubemq")
 """The names of the systems of fastwire itself."""
 

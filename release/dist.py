@@ -22,8 +22,6 @@ from pathlib import Path
 
 from release.version import Described, VersionError, parse_described, version_of, with_version
 
-__all__ = ["DistError", "build_sdist", "build_wheel", "export", "repair", "try_wheel"]
-
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FOR = ("python3.11", "python3.12", "python3.13", "python3.14")
 BUILD_TOOLS = ("setuptools", "cython")

@@ -8,8 +8,6 @@ place would carry the version of an older commit; and the source would no longer
 import re
 from typing import NamedTuple
 
-__all__ = ["Described", "VersionError", "parse_described", "version_of", "with_version"]
-
 _LITERAL = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 _DESCRIBED = re.compile(r"v(?P<tag>\d[^-]*)-(?P<commits>\d+)-g(?P<commit>[0-9a-f]+)")
 

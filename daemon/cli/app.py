@@ -38,8 +38,6 @@ from .top.command import top
 if TYPE_CHECKING:
     from ..config import ConfigError
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="fastwire-consume",
     help="Moves records from message brokers into files, exactly once.",

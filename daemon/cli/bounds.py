@@ -11,8 +11,6 @@ import typer
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["Bounds"]
-
 
 @dataclass(frozen=True)
 class Bounds:

@@ -11,21 +11,6 @@ from ..runtime.health import MOST_SHOWN, Health
 from ..service.client import NoDaemonError, local_address, read_status
 from ..service.progress import format_bytes
 
-__all__ = [
-    "PLACES",
-    "Daemon",
-    "Fact",
-    "address_of",
-    "daemon_facts",
-    "dataset_facts",
-    "look_at",
-    "number_of",
-    "pipeline_facts",
-    "summed",
-    "table_of",
-    "texts_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Daemon:

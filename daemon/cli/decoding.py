@@ -8,8 +8,6 @@ import typer
 
 from fastwire.systems import grammar_named, grammars
 
-__all__ = ["Maps", "Message", "Registry", "SchemaFile", "Values", "decode_keys"]
-
 Values = Literal["avro", "json", "protobuf"]
 SchemaFile = Annotated[
     Path | None,

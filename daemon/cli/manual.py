@@ -9,8 +9,6 @@ from fastwire import __version__
 
 from .exits import EXITS
 
-__all__ = ["Description", "described", "manual_page"]
-
 _ENVIRONMENT = {
     "FASTWIRE_TOKEN": "Token for the brokers, for commands that take a URL.",
     "FASTWIRE_PASSWORD": "Password of --user.",

@@ -18,26 +18,6 @@ from fastwire.systems import SYSTEMS, grammars
 if TYPE_CHECKING:
     from ..config import ConfigError, Connection
 
-__all__ = [
-    "COMPLETE",
-    "DAEMON_DEFAULT",
-    "DAEMON_HELP",
-    "URL_HELP",
-    "BrokerOptions",
-    "ConfigPath",
-    "DaemonName",
-    "DatasetPlace",
-    "StoreAccess",
-    "System",
-    "Timeout",
-    "argument",
-    "broker_options",
-    "complete_pipeline",
-    "files_by_name",
-    "refuse",
-    "with_broker_options",
-]
-
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (TOML).", show_default=False)]
 COMPLETE = "_FASTWIRE_CONSUME_COMPLETE"
 """The environment variable by which the script of a shell asks for completions."""

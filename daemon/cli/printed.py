@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from .check.checks import CheckResult
     from .daemons import Daemon, Fact
 
-__all__ = [
-    "fact_table",
-    "origin",
-    "place_of",
-    "show_daemon",
-    "show_erased",
-    "show_expired",
-    "show_job",
-    "show_pipeline",
-    "show_report",
-    "show_table_report",
-]
-
 
 def place_of(row: "Mapping[str, Any]", system: str) -> str:
     """Return the place of a record in its partition, as text: ledger, entry and batch index of Pulsar, for example."""

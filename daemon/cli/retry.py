@@ -10,8 +10,6 @@ from ..net.backoff import Backoff
 from ..net.endpoint import ConnectionRefused
 from .say import say
 
-__all__ = ["is_refused", "open_when_up"]
-
 PATIENCE_S = 5.0
 TELL_S = 1.0  # a pause that is shorter is not worth a line
 RETRY_S = 0.5  # at most between two attempts

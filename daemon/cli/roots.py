@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..dataset.proof.report import VerifyReport
     from ..dataset.storage.bucket import Bucket
 
-__all__ = ["Each", "Erased", "ExpiredOfAll", "Verified"]
-
 T = TypeVar("T")
 _MOST_TOLD = 20  # datasets, or reasons of several, that have lines of their own
 _MOST_NAMED = 3  # datasets with one reason

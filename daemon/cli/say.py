@@ -4,8 +4,6 @@ import typer
 
 from ..runtime.terminal import printable
 
-__all__ = ["say"]
-
 
 def say(text: str, *, err: bool = False) -> None:
     """Print one line, to standard error if ``err``; characters that act on a terminal are escaped."""

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..dataset.storage.bucket import Bucket
 
-__all__ = ["bucket_at", "catalog_at"]
-
 
 def bucket_at(path: str, config: Path | None) -> "Bucket | None":
     """Return the bucket of the dataset at ``path``; None if it is a folder.

@@ -9,8 +9,6 @@ from fastwire.systems import grammar_named
 
 from .options import broker_options
 
-__all__ = ["complete_topic"]
-
 PATIENCE_S = 2.0
 """The longest wait for the brokers, in seconds: a person waits for the shell."""
 

@@ -5,8 +5,6 @@ from pydantic import Field
 from .fields import FolderPath, IssuerUrl, Password, Secret, Switch, Text, UserName
 from .table import Table
 
-__all__ = ["AuthConfig", "OAuth2Config", "ProviderConfig", "TlsConfig"]
-
 
 class OAuth2Config(Table):
     """An issuer of tokens (OAuth 2 client credentials) and the client's credentials."""

@@ -9,8 +9,6 @@ from fastwire.systems import grammar_of, grammar_without_tls, grammars
 
 from .text import nearest
 
-__all__ = ["HttpAddress", "host_of", "is_loopback", "parse_http_address", "parse_url"]
-
 _SCHEMES = [scheme for grammar in grammars() for scheme in grammar.schemes]
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from fastwire.decode.evolution import Column
 
-__all__ = ["KEY", "arrow_schema", "check_result", "columns_in", "names_of_records", "types_of_records"]
-
 KEY = "_key"
 """The column of keys where values are decoded. It has the type of their schema if keys are decoded as well."""
 

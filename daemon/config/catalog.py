@@ -14,8 +14,6 @@ from .store import KEY_OF_AWS, check_key_of_aws, has_password
 from .table import Table
 from .text import KeyPath
 
-__all__ = ["CatalogConfig", "InCatalog", "catalog_of", "check_catalog"]
-
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

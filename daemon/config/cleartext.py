@@ -12,8 +12,6 @@ from .secured import Secured
 from .spark import SparkConfig
 from .sparksource import SparkBrokers
 
-__all__ = ["of_connection", "of_job", "of_pipeline"]
-
 _UNENCRYPTED = ("disable", "allow")  # values of sslmode
 
 

@@ -10,8 +10,6 @@ from .fields import Url
 from .table import Table, table_in
 from .text import KeyPath
 
-__all__ = ["Connection", "Tell", "connection_model", "keys_of_others", "keys_of_systems", "model_for", "model_of"]
-
 Tell = Callable[[KeyPath, str], None]
 """Receives the path of a key and the message of a problem with it."""
 

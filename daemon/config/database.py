@@ -10,8 +10,6 @@ from pydantic import PlainValidator, WithJsonSchema
 from .connection import Tell
 from .text import KeyPath
 
-__all__ = ["DATABASE_KEYS", "DatabaseUrl", "check_database", "connection_uri", "read_url", "shown", "table_parts"]
-
 DATABASE_KEYS = ("url", "password", "mode", "key", "envelope", "types", "timeout")
 """Keys of a sink that only a database has."""
 _EXAMPLE = "postgresql://loader@db.example.com/shop"

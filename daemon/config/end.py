@@ -14,8 +14,6 @@ from fastwire.position import Position
 from .fields import grammar_in, parse_moment, parse_start
 from .text import kind
 
-__all__ = ["End", "EndField", "parse_end"]
-
 _CHOICES = (
     '"now" (what the topic holds at the first start), a time that is past such as "2025-01-31T00:00:00Z", '
     "or a table of positions by partition"

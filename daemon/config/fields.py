@@ -17,52 +17,6 @@ from fastwire.systems import SYSTEMS, grammar_of, grammars, pattern_examples, ro
 from .address import HttpAddress, parse_http_address, parse_url
 from .text import format_duration, format_size, kind, nearest, parse_duration, parse_size
 
-__all__ = [
-    "DATABASE_TYPES",
-    "DATASET_TYPES",
-    "PLAIN_TYPES",
-    "TABLE_TYPES",
-    "TOPIC",
-    "Column",
-    "Count",
-    "Duration",
-    "FolderPath",
-    "Http",
-    "IssuerUrl",
-    "Natural",
-    "PageUrl",
-    "Password",
-    "Pattern",
-    "RegistryUrl",
-    "Rows",
-    "Secret",
-    "Size",
-    "SomeSize",
-    "SomeTime",
-    "Start",
-    "StartField",
-    "Switch",
-    "Text",
-    "Topic",
-    "Url",
-    "UserName",
-    "WireNatural",
-    "WireSize",
-    "WireTime",
-    "check_compression",
-    "check_issuer_url",
-    "default_compression",
-    "grammar_in",
-    "group_named",
-    "is_exposed",
-    "parse_moment",
-    "plugin_types",
-    "read_path",
-    "sink_kind",
-    "start_choices",
-]
-
-
 TOPIC = "{topic}"
 """Stands for the name of a topic's dataset: in ``path`` and ``table`` of a sink, in ``decode.schema``."""
 

@@ -6,8 +6,6 @@ from typing import Any
 from .connection import Tell
 from .text import KeyPath
 
-__all__ = ["renew"]
-
 _KEYS: Mapping[tuple[str, ...], str] = {
     ("pipelines", "*", "decode", "on_bad"): "on_error",
     ("spark", "*", "output", "quarantine"): "dead_letters",

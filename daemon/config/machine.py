@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-__all__ = ["available_memory", "cores"]
-
 
 def available_memory(root: Path = Path("/")) -> int:
     """Return the bytes of memory this process may use: the machine's, or less under the limit of a control group."""

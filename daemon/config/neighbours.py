@@ -14,8 +14,6 @@ from .spark import SparkConfig
 from .text import KeyPath
 from .topicplaces import place_pattern
 
-__all__ = ["conflicts", "one_cursor"]
-
 
 def conflicts(
     pipelines: Mapping[str, PipelineConfig], jobs: Mapping[str, SparkConfig]

@@ -42,9 +42,6 @@ from .text import Interpolation, KeyPath, either, every, format_size, interpolat
 from .topicplaces import check_topic_places
 from .topicsink import DATASET_KEYS, check_target, check_topic_sink, topic_names
 
-__all__ = ["load_config", "parse_config", "parse_connection", "parse_source"]
-
-
 Change = Callable[[dict[str, Any]], None]
 """Changes the tables of a file before they are validated."""
 

@@ -12,8 +12,6 @@ from .text import KeyPath, kind, nearest
 if TYPE_CHECKING:
     from fastwire.decode.program import Step
 
-__all__ = ["UNPARTITIONED", "Partitioning", "PartitioningField", "check_partitioning"]
-
 _UNITS = ("none", "day", "hour")
 _KEYS = ("column", "by")
 _TAKEN = ("t", "p", "dt", "hh")

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from fastwire.errors import FastwireError
 
-__all__ = ["ConfigError", "Problem"]
-
 
 class Problem(NamedTuple):
     """One mistake: its place (``file:line``), its key, and the message."""

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
     from .sqlprocess import SqlProcess
 
-__all__ = [
-    "ROW",
-    "TABLE",
-    "TIME",
-    "Query",
-    "engine",
-    "first_line",
-    "landing_sql",
-    "quoted",
-    "read_query",
-    "read_transform",
-]
-
 TABLE = "batch"
 """The only table of a query."""
 ROW = "_fastwire_row"

@@ -15,8 +15,6 @@ from .source import source_model
 from .sparksource import brokers_model
 from .table import Table
 
-__all__ = ["json_schema"]
-
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a configuration file, for editors and generators."""

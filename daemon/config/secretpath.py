@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["shown_path"]
-
 
 def shown_path(path: Path | str) -> str:
     """Return the path for a message, or words instead of a text that may be a secret.

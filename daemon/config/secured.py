@@ -9,8 +9,6 @@ from .access import AuthConfig, TlsConfig
 from .connection import Connection, Tell
 from .text import KeyPath, either
 
-__all__ = ["Secured", "check_auth", "check_tls"]
-
 _WAYS_IN = ["token", "token_file", "user", "oauth2", "provider"]
 
 

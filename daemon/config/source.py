@@ -13,17 +13,6 @@ from .end import EndField, parse_end
 from .fields import Pattern, StartField, Text, Topic, group_named, parse_start
 from .text import KeyPath
 
-__all__ = [
-    "ConnectionField",
-    "Reading",
-    "SourceConfig",
-    "SourceField",
-    "SubscribedSource",
-    "TopicChoice",
-    "refuse_time",
-    "source_model",
-]
-
 
 class TopicChoice(NamedTuple):
     """The topics that are read: those of the full ``names``, or all that match ``pattern``."""

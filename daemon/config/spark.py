@@ -18,15 +18,6 @@ from .store import SCHEMES, DatasetPath, StoreConfig, check_store
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
-__all__ = [
-    "SPARK_REQUIRED",
-    "SparkConfig",
-    "SparkDecode",
-    "SparkDedupe",
-    "SparkOutput",
-    "check_spark",
-]
-
 AVAILABLE_NOW = "available-now"
 _IN_WORDS = re.compile(r"\s*(\d+(?:\.\d+)?)\s+(second|minute|hour|day)s?\s*")
 _FORMATS = ("parquet", *TABLE_TYPES)

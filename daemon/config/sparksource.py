@@ -25,16 +25,6 @@ from .source import Reading
 from .table import Table
 from .text import KeyPath
 
-__all__ = [
-    "SparkBrokers",
-    "SparkDataset",
-    "SparkSource",
-    "SparkSourceField",
-    "SubscribedBrokers",
-    "brokers_model",
-    "spark_source_model",
-]
-
 
 def _start(value: object) -> Start:
     if isinstance(value, Mapping):

@@ -22,8 +22,6 @@ import orjson
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SIZES", "NoMemoryError", "NoTimeError", "QueryError", "RowsError", "SqlProcess", "room_for", "time_for"]
-
 _MAIN = "from fastwire_daemon.config.sqlworker import main; main()"
 SIZES = Struct("<IQ")
 """Bytes of the JSON and of the Arrow stream of a request or an answer, which stand before both."""

@@ -18,8 +18,6 @@ import pyarrow as pa
 from .rowwise import TABLE, engine, first_line, landing_sql
 from .sqlprocess import SIZES, room_for
 
-__all__ = ["main"]
-
 # Errors of a query, or of its columns. Other errors come of the rows.
 _OF_A_QUERY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
 _OF_A_ROW = (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException)

@@ -12,18 +12,6 @@ from .fields import TABLE_TYPES, FolderPath, Password, Switch, Text, read_path
 from .table import Table
 from .text import KeyPath, either, format_size, parse_size
 
-__all__ = [
-    "ARCHIVES",
-    "KEY_OF_AWS",
-    "DatasetPath",
-    "StoreConfig",
-    "StoreUrl",
-    "check_key_of_aws",
-    "check_store",
-    "has_password",
-    "parse_dataset_path",
-]
-
 SCHEMES = ("s3://", "az://", "gs://")
 # What may be in a name and means the same in each URL and each listing.
 _URL = re.compile(r"(?:s3|az|gs)://[a-z0-9][a-z0-9._-]{1,62}(?:/[A-Za-z0-9!_.*'()=+,@-]+)*")

@@ -5,8 +5,6 @@ from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Table", "table_in"]
-
 
 class Table(BaseModel):
     """A frozen table that rejects unknown keys; its error messages never show values, which may be secrets.

@@ -10,21 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Interpolation",
-    "KeyPath",
-    "either",
-    "every",
-    "format_duration",
-    "format_size",
-    "interpolate",
-    "key_lines",
-    "kind",
-    "nearest",
-    "parse_duration",
-    "parse_size",
-]
-
 KeyPath = tuple[str | int, ...]
 
 _SIZE_UNITS = {

@@ -15,16 +15,6 @@ from .problem import ConfigError, Problem
 from .store import parse_dataset_path
 from .text import KeyPath
 
-__all__ = [
-    "check_topic_places",
-    "config_of_every_topic",
-    "config_of_topic",
-    "dataset_name",
-    "dataset_names",
-    "name_key",
-    "place_pattern",
-]
-
 MOST_BYTES = 120  # of a name; catalogs allow 128 or 255, and a path may have more around it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SCHEME = re.compile(r"[a-z-]+://")

@@ -10,8 +10,6 @@ from .connection import Tell, connection_model
 from .store import check_store
 from .text import KeyPath
 
-__all__ = ["DATASET_KEYS", "check_target", "check_topic_sink", "topic_names"]
-
 DATASET_KEYS = (
     "path",
     "store",

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from fastwire.decode.evolution import Column
 
-__all__ = ["ANY_NAME", "NameRule", "crossed", "twice"]
-
 
 @dataclass(frozen=True, slots=True)
 class NameRule:

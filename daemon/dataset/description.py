@@ -16,8 +16,6 @@ from .level import SPLITS, level_keys, time_level
 from .tableformat import TITLES
 from .tableschema import misfit, retyped
 
-__all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description", "target_text"]
-
 DESCRIPTION = "_fastwire/dataset.json"
 FORMAT = 1
 

@@ -22,8 +22,6 @@ from .storage.bucket import Bucket
 from .storage.disk import Disk
 from .writer import DatasetWriter
 
-__all__ = ["Expired", "expire"]
-
 _DELETED_AT_ONCE = 1000
 
 

@@ -14,8 +14,6 @@ from .publication import Publication
 from .staging import Staging
 from .storage.base import Storage
 
-__all__ = ["LogFollower"]
-
 
 class LogFollower:
     """Reads the commit log of a dataset forward, and publishes the files of what it finds.

@@ -12,8 +12,6 @@ from .commitlog.entry import entry_name
 from .description import DESCRIPTION, Description, read_description
 from .storage.base import Storage
 
-__all__ = ["Identity"]
-
 
 class Identity:
     """The dataset in ``storage`` as one writer knows it; nothing until it has seen a description."""

@@ -11,22 +11,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-__all__ = [
-    "FIRST_US",
-    "LAST_US",
-    "NAME_BYTES",
-    "NO_VALUE",
-    "PARTITION_BY",
-    "SPLITS",
-    "check_directory",
-    "hive_directory",
-    "level_directory",
-    "level_fits",
-    "level_keys",
-    "shortened",
-    "time_level",
-]
-
 SPLITS = {"none": (), "topic": ("t",), "partition": ("t", "p")}
 PARTITION_BY = {"none": (), "day": ("dt",), "hour": ("dt", "hh")}
 _TIME = re.compile(r"(none|day|hour)|(day|hour)\(([A-Za-z_][A-Za-z0-9_]*)\)")

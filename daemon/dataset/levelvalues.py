@@ -6,8 +6,6 @@ from fastwire.reason import Reason
 
 from .level import NO_VALUE, level_fits
 
-__all__ = ["unnameable"]
-
 # The days of the years 1 to 9999, since 1970: readers understand the text of no others.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 

@@ -20,8 +20,6 @@ from .storage.base import Storage
 from .storage.bucket import Bucket
 from .storage.disk import Disk
 
-__all__ = ["CLUSTER_ID", "HOSTS", "Origin", "look_at", "refuse_other_hosts", "refuse_other_id"]
-
 HOSTS = "_fastwire/hosts.json"
 CLUSTER_ID = "_fastwire/cluster_id.json"
 ROUTING = "_fastwire/routing.json"

@@ -20,8 +20,6 @@ from .storage.store import ObjectStorage
 from .tableformat import TITLES, PublishedTable
 from .tableschema import data_columns, partition_columns, unfit
 
-__all__ = ["bucket_of", "publication_of", "storage_at", "table_in", "table_of", "table_refusal"]
-
 # The package for each format of tables, for catalogs and their settings, and the extra that brings it.
 _NEEDED = {
     "delta": ("deltalake", "lake"),

@@ -7,8 +7,6 @@ from .commitlog.entry import LogEntry, entry_name
 from .identity import gone
 from .storage.base import Storage
 
-__all__ = ["Publication"]
-
 
 class Publication:
     """Publishes files, and remembers the folders whose new names may not be durable yet.

@@ -26,8 +26,6 @@ from .place import bucket_of, storage_at
 from .storage.base import Storage
 from .storage.bucket import Bucket, open_bucket
 
-__all__ = ["Standing", "coverage_of", "dataset_around", "datasets_in", "landed_in", "standing_of", "standings"]
-
 _AT_ONCE = 16  # datasets that are read at a time: most of it is waiting
 _READ_AHEAD = 64  # log entries
 _FOLDERS = 10_000  # below a place that are looked at, on a file system

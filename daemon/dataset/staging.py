@@ -8,8 +8,6 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from .commitlog.entry import STAGING, DataFile, is_writer
 from .storage.base import NewFile, Storage
 
-__all__ = ["DeadWriters", "ForeignFile", "StagedFile", "Staging", "lives"]
-
 _LOCK = "lock"
 _FOREIGN = ".task"
 

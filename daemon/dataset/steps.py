@@ -1,7 +1,5 @@
 """Names of the steps of ``DatasetWriter``, where a test can stop or kill it."""
 
-__all__ = ["STEPS", "TABLE_STEPS"]
-
 STEPS = (
     # open, or the first roll of a new dataset
     "staging-made",

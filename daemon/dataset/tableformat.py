@@ -10,18 +10,6 @@ from typing import NamedTuple, Protocol
 
 from fastwire.decode.evolution import Column
 
-__all__ = [
-    "EMPTY_TEXTS",
-    "OWNER",
-    "TITLES",
-    "AddedFile",
-    "PublishedTable",
-    "Seen",
-    "TableLateError",
-    "TableRacedError",
-    "TableStoppedError",
-]
-
 OWNER = "fastwire.dataset"
 """Property of a table: the id of the dataset that is published in it."""
 

@@ -13,19 +13,6 @@ from ..config.decode import DELETED
 from .columnnames import twice
 from .level import NO_VALUE, level_keys
 
-__all__ = [
-    "column_of",
-    "data_columns",
-    "field",
-    "misfit",
-    "partition_columns",
-    "partition_values",
-    "plain_type",
-    "retyped",
-    "unfit",
-    "with_fields",
-]
-
 # Types by the Arrow C data interface, with the names of Delta. Its tables have no times of day and no columns that are
 # always null.
 _TYPES = {

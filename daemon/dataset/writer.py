@@ -40,8 +40,6 @@ from .tableschema import misfit
 if TYPE_CHECKING:
     from .commitlog.deadletterfile import DeadLetterFile
 
-__all__ = ["DatasetWriter"]
-
 
 class DatasetWriter(LogFollower):
     """Writes rolls into the dataset at ``path`` and reports the committed Coverage.

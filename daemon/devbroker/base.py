@@ -16,8 +16,6 @@ from fastwire.systems import package_of
 
 from .server import Server
 
-__all__ = ["DevBroker", "Faults", "RefusedError", "dev_broker"]
-
 T = TypeVar("T")
 
 

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["HeldRequests", "Timer"]
-
 
 class Timer:
     """Calls a function once, on the running event loop, unless it is started again or cancelled before that."""

@@ -19,8 +19,6 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 from fastwire.address import format_host
 from fastwire.errors import ProtocolError, UnsupportedError
 
-__all__ = ["Connection", "Server", "held", "on_loop", "running", "serve"]
-
 WRITE_HIGH_WATER = 4 << 20  # bytes waiting in a connection, above which nothing more is dispatched to it
 CALL_TIMEOUT_S = 30.0
 

@@ -6,8 +6,6 @@ An entry is what a broker stores and hands out as a whole: Pulsar's entry, Kafka
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-__all__ = ["StoredEntry", "TopicLog"]
-
 
 @dataclass(slots=True)
 class StoredEntry:

@@ -13,8 +13,6 @@ import pyarrow.ipc
 from .base import EncoderOptions, WritableFile
 from .grouped import GroupedEncoder
 
-__all__ = ["ArrowEncoder"]
-
 # Larger record batches do not help readers, and smaller ones cost a header of some 2 KiB each.
 _BATCH_ROWS = 16_384
 

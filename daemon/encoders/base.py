@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from fastwire.columns.schema import Column
 
-__all__ = ["Compression", "Encoder", "EncoderOptions", "Outlet", "WritableFile", "parse_compression"]
-
 _LEVELS = {"zstd": range(1, 23), "gzip": range(1, 10)}
 
 

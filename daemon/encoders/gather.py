@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from fastwire.position import Log
 
-__all__ = ["Gatherer", "Piece", "by_values", "deal", "memory_of", "own", "row_codes"]
-
 Piece = tuple[str, pa.RecordBatch]
 """Rows of one folder."""
 

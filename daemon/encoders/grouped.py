@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from .base import EncoderOptions, Outlet, WritableFile
 
-__all__ = ["GroupedEncoder"]
-
 _LARGE_BATCH = 16 << 20  # beyond what a chunk has whose entries are small
 
 

@@ -15,8 +15,6 @@ from fastwire.columns.text import LineFormatter
 
 from .base import Compression, EncoderOptions, Outlet, WritableFile
 
-__all__ = ["JsonlEncoder"]
-
 # Formatting and compressing release the interpreter lock, copying the result holds it: 1 MiB takes about 0.1 ms.
 _PIECE_BYTES = 1 << 20
 _GZIP_BYTES = 268 << 10  # the memory of the largest window, according to zlib.h

@@ -10,8 +10,6 @@ from fastwire.parquet.file import ParquetWriter
 from .base import EncoderOptions, WritableFile
 from .grouped import GroupedEncoder
 
-__all__ = ["ParquetEncoder"]
-
 # A page while it is laid out and compressed. It has 1 MiB, or one value that is larger.
 _PAGE_COPIES = 3
 _FEW_ROWS = 1024  # of so few, each may be as large as all of them

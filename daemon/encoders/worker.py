@@ -14,8 +14,6 @@ import pyarrow as pa
 from .base import Encoder, EncoderOptions, Outlet, WritableFile
 from .gather import Piece, memory_of
 
-__all__ = ["CallerEncoder", "EncoderThread", "StagedLike"]
-
 
 class StagedLike(Protocol):
     """A staged file, which another thread may drop while it is written."""

@@ -4,8 +4,6 @@ from random import Random
 
 from ..runtime.logs import Logger
 
-__all__ = ["Backoff"]
-
 FIRST_S = 0.1
 MOST_S = 60.0
 JITTER = 0.2

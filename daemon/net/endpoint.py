@@ -9,19 +9,6 @@ from typing import Protocol, TypeVar
 
 from fastwire.errors import FastwireError
 
-__all__ = [
-    "CONNECT_TIMEOUT_S",
-    "ConnectionRefused",
-    "LinkLost",
-    "Machine",
-    "RequestTimeout",
-    "UnreachableError",
-    "WrongProtocol",
-    "own_host",
-    "tune",
-    "unreachable",
-]
-
 CONNECT_TIMEOUT_S = 10.0
 # Kernel keep-alive, as the official C++ client sets it: idle, interval, probes.
 KEEP_ALIVE = (60, 6, 10)

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
-__all__ = ["get"]
-
 _PIECE = 64 << 10
 
 

@@ -24,15 +24,6 @@ from .auth import AuthError, BasicCredentials, UnavailableError, credentials
 from .httpget import get
 from .tls import ClientTls
 
-__all__ = [
-    "RegistryAwayError",
-    "RegistrySchema",
-    "SchemaRegistry",
-    "TopicSchemas",
-    "UnknownSchemaError",
-    "registry_of",
-]
-
 TIMEOUT_S = 10.0  # of one answer
 SCHEMA_S = 60.0  # of a schema with all that it refers to
 # A login may ask an issuer or a plug-in for a token, which have deadlines of their own.

@@ -7,8 +7,6 @@ from ..config import ConfigError, Problem, TlsConfig
 from ..config.secretpath import shown_path
 from ..runtime.logs import get_logger
 
-__all__ = ["ClientTls", "client_context"]
-
 log = get_logger("tls")
 
 

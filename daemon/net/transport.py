@@ -16,8 +16,6 @@ from fastwire.errors import FastwireError
 
 from .endpoint import CONNECT_TIMEOUT_S, Machine, tune, unreachable
 
-__all__ = ["Pause", "Transport", "open_transport"]
-
 # Read moderation: for small reads the wake-up costs more than the parse.
 WINDOW_READS = 16
 SMALL_READ = 4096

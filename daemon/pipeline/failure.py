@@ -5,8 +5,6 @@ from fastwire.errors import FastwireError
 from ..runtime.errors import DatasetError, DatasetMismatchError
 from ..systems.source import SourceFailed
 
-__all__ = ["PipelineFailed", "drained_without_commit", "failure_of"]
-
 EXIT_CONFIG = 78
 
 

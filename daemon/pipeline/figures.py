@@ -13,8 +13,6 @@ from ..runtime.metrics import PipelineMetrics
 from ..sinks.base import Decoded
 from .freshness import Freshness
 
-__all__ = ["Commit", "PipelineFigures"]
-
 _REMEMBERED = 10
 _MOST_REASONS = 20  # in the status
 

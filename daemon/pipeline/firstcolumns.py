@@ -22,8 +22,6 @@ from ..sinks.recordrows import Runs
 from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES, ValueDecoder
 from ..systems.registry import reading
 
-__all__ = ["InferredColumns", "RegisteredColumns", "first_columns"]
-
 LIMIT_S = 20.0  # for the reading of the first records
 LOOK_S = 0.2  # between two looks whether to stop
 EARLIEST = Start("earliest")

@@ -8,8 +8,6 @@ from fastwire.position import Position, format_position
 from ..runtime.logs import get_logger
 from ..systems.source import Assignment, First, SourceFailed
 
-__all__ = ["refuse_lost_dataset", "tell_first_positions"]
-
 log = get_logger("pipeline")
 
 

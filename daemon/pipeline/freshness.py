@@ -7,8 +7,6 @@ from typing import Any
 from ..runtime.metrics import PipelineMetrics
 from ..runtime.rates import LagHistory
 
-__all__ = ["Freshness"]
-
 
 class Freshness:
     """Times of the commits and the landed records of one pipeline. ``clock`` has the seconds since 1970."""

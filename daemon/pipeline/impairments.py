@@ -12,8 +12,6 @@ from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 from ..systems.source import LogStopped, Source
 
-__all__ = ["Impairments", "starved", "unreachable"]
-
 TELL_AGAIN_S = 600.0
 UNREADABLE_S = 30.0  # leaders move often: a partition that cannot be read for a shorter time is no impairment
 MOST_NAMED = 5  # partitions in a log line

@@ -33,8 +33,6 @@ from .sinkfailures import EMPTY_LOOK_S, SinkFailures
 from .stages import stage_figures
 from .until_end import unpublished, watch_bounds, watch_end
 
-__all__ = ["Pipeline"]
-
 SINK_LIMIT_S = 30.0  # a run until the end gives up a sink that fails for so long
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 

@@ -7,8 +7,6 @@ from fastwire.columns.chunk import DeadLetter
 
 from ..dataset.deadletters.sums import DeadLetterSums
 
-__all__ = ["Roll", "RollPolicy"]
-
 
 @dataclass(frozen=True, slots=True)
 class RollPolicy:

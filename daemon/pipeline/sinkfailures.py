@@ -9,8 +9,6 @@ from ..runtime.logs import get_logger
 from ..runtime.metrics import PipelineMetrics
 from .failure import PipelineFailed
 
-__all__ = ["SinkFailures"]
-
 FIRST_S, MOST_S = 0.5, 60.0
 EMPTY_LOOK_S, MOST_LOOK_S = 5.0, 3600.0  # between two looks for the first record of empty topics
 

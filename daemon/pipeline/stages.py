@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["STAGES", "stage_figures"]
-
 # In the order of the data. Stages that share a thread are the limit only if they fill it together.
 LOOP = ("receive", "scan", "decompress", "decode")
 SINK = ("encode", "write", "fsync", "sink")

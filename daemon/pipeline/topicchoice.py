@@ -22,8 +22,6 @@ from .topicrows import needed_columns
 from .topicsequence import SequencedTopicSink
 from .topicsink import MakeMemory, RememberingTopicSink, TopicSink
 
-__all__ = ["ledger_options", "topic_sink"]
-
 BATCH_RECORDS = 1000
 LEAST_TRANSACTION_S, MOST_TRANSACTION_S = 60.0, 900.0  # brokers allow no more by default
 

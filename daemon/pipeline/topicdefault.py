@@ -14,8 +14,6 @@ from ..systems.ledger import LedgerRefused
 from .topicledger import LedgerTopicSink
 from .topicsink import TopicSink
 
-__all__ = ["DefaultTopicSink"]
-
 _log = get_logger("sink")
 
 

@@ -40,8 +40,6 @@ from .topicletters import letter_rows
 from .topicoutlet import TopicOutlet
 from .topicsink import MOST_HELD_BYTES, TopicSink
 
-__all__ = ["LedgerTopicSink", "Positions"]
-
 FORMAT = 1
 
 _log = get_logger("sink")

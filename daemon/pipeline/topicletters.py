@@ -10,8 +10,6 @@ from fastwire.position import format_position
 
 from ..dataset.deadletters.reader import NULL_VALUE
 
-__all__ = ["letter_rows"]
-
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 

@@ -16,8 +16,6 @@ from ..runtime.errors import DatasetError, SinkFailedError
 from ..runtime.logs import get_logger
 from ..systems.writer import ConfirmedWriter
 
-__all__ = ["TopicOutlet"]
-
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
 STALLED_S = 5.0  # without a receipt; a shorter wait is back-pressure
 

@@ -12,8 +12,6 @@ from fastwire.reason import Reason
 
 from ..dataset.deadletters.reader import NULL_VALUE
 
-__all__ = ["HeldRows", "Runs", "needed_columns"]
-
 Runs = Sequence[tuple[Log, int, int]]
 """The log of the rows of a batch: (log, first row, rows)."""
 

@@ -22,8 +22,6 @@ from ..systems.sequenced import NotDeduplicated, SequencedWriter
 from .topicoutlet import TopicOutlet
 from .topicsink import MakeMemory, RememberingTopicSink
 
-__all__ = ["SequencedTopicSink", "numbers_of"]
-
 _log = get_logger("sink")
 
 

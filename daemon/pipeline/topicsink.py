@@ -22,8 +22,6 @@ from ..systems.writer import Writer
 from .topicoutlet import TopicOutlet
 from .topicrows import HeldRows, Runs
 
-__all__ = ["MakeMemory", "RememberingTopicSink", "TopicSink"]
-
 MOST_HELD_BYTES = 16 << 20  # of rows that are not known to be confirmed; their dead letters need them
 
 MakeMemory = Callable[[Callable[[str | None], None], threading.Event], DatasetWriter]

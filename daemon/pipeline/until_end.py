@@ -15,8 +15,6 @@ from ..sinks.thread import SinkThread
 from ..systems.reading.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed, UnorderedSource
 
-__all__ = ["unpublished", "watch_bounds", "watch_end"]
-
 PEER_POLL_S = 1.0  # interval of requests to the broker about logs that another consumer reads
 BUSY_POLL_S = 10.0  # the same while records arrive: with a thousand logs the answers would cost more than the records
 CONFIRM_LIMIT_S = 10.0  # the longest wait for acks that a broker does not, or cannot, confirm

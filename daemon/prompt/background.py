@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Background"]
-
 _T = TypeVar("_T")
 
 END_S = 10.0

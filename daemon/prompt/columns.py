@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from fastwire.errors import FastwireError
 
-__all__ = ["asked_for", "in_schema", "only_columns", "schema_with_nulls", "twins", "with_columns", "with_nulls"]
-
 
 def asked_for(names: Iterable[str], asked: Collection[str]) -> list[str]:
     """Return those of ``names`` that a query asks for: as they are written, else in any case, as in SQL."""

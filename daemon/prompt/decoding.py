@@ -23,18 +23,6 @@ from .columns import with_nulls
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = [
-    "Piece",
-    "Undecoded",
-    "check_chosen",
-    "chosen_columns",
-    "decode_table",
-    "decoded",
-    "decoder_for",
-    "first_inferred",
-    "known_fields",
-]
-
 AWAY_S = 30.0  # between attempts to ask a registry that is away
 
 Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]

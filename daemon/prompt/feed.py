@@ -11,8 +11,6 @@ from fastwire.errors import FastwireError
 
 from .loopthread import LoopThread
 
-__all__ = ["Feed"]
-
 _Opened = TypeVar("_Opened")
 _Chunk = TypeVar("_Chunk")
 _T = TypeVar("_T")

@@ -17,8 +17,6 @@ from .feed import Feed
 if TYPE_CHECKING:
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = ["Batch", "follow"]
-
 NAME = "fastwire follow"
 NOTHING = pa.RecordBatch.from_arrays([], names=[])
 

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import uvloop
 
-__all__ = ["LoopThread"]
-
 _T = TypeVar("_T")
 
 END_S = 5.0

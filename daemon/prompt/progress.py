@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["Progress"]
-
 EVERY_S = 0.2
 
 

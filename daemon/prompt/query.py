@@ -21,21 +21,6 @@ if TYPE_CHECKING:
 
     from .read import Records
 
-__all__ = [
-    "QueryError",
-    "TopicTable",
-    "check_bytes",
-    "check_row_wise",
-    "copy",
-    "first_rows",
-    "opened",
-    "reading",
-    "rows_for",
-    "table_name",
-    "tables_of",
-    "with_topics",
-]
-
 _CONSTANT = frozenset(("CONSTANT", "FUNCTION", "CAST", "OPERATOR", "TYPE"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _READS_JSON = re.compile(

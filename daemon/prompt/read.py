@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = ["Records", "read"]
-
 KEPT_LETTERS = 1000
 NEWEST = 1000
 """Number of records before the end of each partition whose columns count where none of those asked for is there."""

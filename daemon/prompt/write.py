@@ -19,8 +19,6 @@ from ..systems.writer import WriteOptions, Writer
 from .loopthread import LoopThread
 from .progress import Progress
 
-__all__ = ["write"]
-
 AT_ONCE = 1 << 16
 """Rows that are handed on together: so many are named by a refusal at the latest, and Ctrl-C waits for no more."""
 BATCH = 1000

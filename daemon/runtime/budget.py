@@ -11,8 +11,6 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-__all__ = ["Budget", "Level", "permit_window"]
-
 TICK_S = 0.05
 HOLD_AT = 0.80  # of the limit: ask for nothing more
 # Where a level was reached it is left a little lower, or it would flap with every block.

@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BurstHandler"]
-
 WINDOW_S = 10.0
 MOST = 1000  # kinds of records that are remembered at a time
 

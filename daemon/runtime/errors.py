@@ -7,24 +7,6 @@ from fastwire.position import Log
 
 from .health import StopReason
 
-__all__ = [
-    "ConfigurationRefused",
-    "DatasetDamagedError",
-    "DatasetError",
-    "DatasetGoneError",
-    "DatasetMismatchError",
-    "DiskFullError",
-    "Diverged",
-    "FatalDiskError",
-    "FencedError",
-    "FolderRefusedError",
-    "LogRefusedError",
-    "NoRecordYet",
-    "SinkDoneError",
-    "SinkFailedError",
-    "Superseded",
-]
-
 
 class ConfigurationRefused(FastwireError):  # noqa: N818 - what the peer did, named as its answer
     """The broker refuses the configuration, and a retry cannot help (exit code 78)."""

@@ -2,8 +2,6 @@
 
 import gc
 
-__all__ = ["settle"]
-
 
 def settle(*, again: bool = False) -> None:
     """Exempt all objects that are alive from garbage collection: modules and classes above all, which never go.

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
-__all__ = ["EXIT_DEGRADED", "HUNG_AFTER_S", "MOST_SHOWN", "READY", "Health", "StopReason", "health_of", "worst"]
-
 StopReason = Literal[
     "undecodable",
     "encrypted",

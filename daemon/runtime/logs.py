@@ -23,20 +23,6 @@ from .terminal import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "Logger",
-    "configure",
-    "console",
-    "get_logger",
-    "of_pipeline",
-    "on_errand",
-    "recent_warnings",
-    "redact",
-    "switch_debug",
-    "to_json",
-    "write_repeated",
-]
-
 
 _SECRET_WORDS = ("token", "password", "passwd", "secret", "authorization", "credential", "private_key", "auth_data")
 _NOT_SECRET_ENDS = ("_file", "_path", "_type", "_method", "_seconds", "_bytes")

@@ -14,8 +14,6 @@ from prometheus_client.registry import Collector
 
 from .health import Health, StopReason
 
-__all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", "ReconnectReason"]
-
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 STALLING_SETTINGS = ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription")
 

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["TOLD_AFTER_S", "Answers", "answer_of", "waiting", "waits_for"]
-
 TOLD_AFTER_S = 1.0
 
 K = TypeVar("K", bound=Hashable)

@@ -4,8 +4,6 @@ from array import array
 from collections import deque
 from itertools import repeat
 
-__all__ = ["MINUTES", "LagHistory", "Rate"]
-
 MINUTES = 60
 
 _WINDOW_S = 5.0  # steady enough to read, and quick to show a stop

@@ -8,8 +8,6 @@ from time import monotonic
 from .budget import Budget, Level
 from .pages import keep_heap_pages, release_heap_pages, release_library_pages
 
-__all__ = ["ResidentMemory", "use_one_blas_thread", "use_system_allocator"]
-
 RELEASE_INTERVAL_S = 0.01  # a millisecond of faults, when memory is scarce
 # Resident memory, beyond the budget, above which library pages go back: an eighth of what is promised beyond it.
 RELEASE_ABOVE = 16 << 20

@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 
 from fastwire.errors import FastwireError
 
-__all__ = ["shared"]
-
 K = TypeVar("K")
 T = TypeVar("T")
 

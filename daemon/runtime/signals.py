@@ -1,6 +1,4 @@
 """Signals that arrived before there was anything to handle them."""
 
-__all__ = ["held"]
-
 held: list[int] = []
 """Their numbers in the order of their arrival, from the start of the command ``run`` on. Taken out by the handler."""

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from fastwire.errors import FastwireError
 
-__all__ = ["Tasks", "in_thread", "on_failure", "wait_for_set"]
-
 _T = TypeVar("_T")
 
 

@@ -3,8 +3,6 @@
 import re
 import unicodedata
 
-__all__ = ["printable", "printable_json"]
-
 # Of JSON only these are left unescaped: the second half of the control characters, those that turn the direction of
 # text, and those that end a line for some readers.
 _ACTING_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

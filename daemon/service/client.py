@@ -9,8 +9,6 @@ from fastwire.errors import FastwireError
 
 from ..config import HttpAddress
 
-__all__ = ["NoDaemonError", "local_address", "read_status"]
-
 MOST_BYTES = 16 << 20
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 

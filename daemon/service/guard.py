@@ -8,8 +8,6 @@ from typing import cast
 from ..config import HttpAddress
 from ..config.address import host_of, is_loopback
 
-__all__ = ["Guard", "is_ours", "most_connections"]
-
 REQUEST_S = 10.0
 """Time for the first request, whole with its headers."""
 IDLE_S = 60.0

@@ -26,8 +26,6 @@ from .page import page, page_headers
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["AddressError", "HttpServer", "StatusProvider"]
-
 SHUTDOWN_S = 1.0
 # Of /events: the time between two, the longest wait for a client to take one, and the most clients at a time.
 EVENT_S = 1.0

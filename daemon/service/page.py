@@ -6,8 +6,6 @@ import re
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["page", "page_headers"]
-
 _INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 

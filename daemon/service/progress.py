@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
-__all__ = ["Progress", "ProgressFacts", "format_bytes", "progress_line"]
-
 
 class ProgressFacts(NamedTuple):
     """The figures of the progress line; totals since the start."""

@@ -10,8 +10,6 @@ from fastwire.systems import grammar_named
 from ..config import Config, PipelineConfig
 from ..config.neighbours import one_cursor
 
-__all__ = ["CHECKS_S", "Refusals", "has_landed", "lost_datasets"]
-
 CHECKS_S = 60.0
 """The longest time of all checks: stores and certificates may be far away."""
 

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from ..pipeline.fanout.fanout import FanOut
     from ..pipeline.fanout.places import Places
 
-__all__ = ["Service", "run_service"]
-
 # While a sink runs Python code, a codec that has released the interpreter lock gets it back after this interval.
 SWITCH_INTERVAL_S = 0.0005
 TRIM_INTERVAL_S = 30.0

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ..runtime.terminal import printable
 
-__all__ = ["Notifier", "own_executable", "unit"]
-
 # The executable in the unit templates; unit() replaces it.
 _TEMPLATE_EXECUTABLE = "/usr/bin/fastwire-consume"
 

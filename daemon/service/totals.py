@@ -6,8 +6,6 @@ from typing import Any
 
 from .progress import format_bytes
 
-__all__ = ["Totals"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from ..runtime.tasks import in_thread
 
-__all__ = ["call_on_change"]
-
 LOOK_INTERVAL_S = 5.0
 LOOK_S = 5.0
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
-__all__ = ["DatasetSink", "file_extension"]
-
 _log = get_logger("sink")
 
 # The estimated ratio of size on disk to size in memory, until the first roll has shown the real one.

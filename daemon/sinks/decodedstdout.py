@@ -20,8 +20,6 @@ from .valuedecoder import ValueDecoder
 if TYPE_CHECKING:
     from .transform import TransformedValues
 
-__all__ = ["DecodedStdoutSink"]
-
 
 class DecodedStdoutSink(StdoutSink):
     """Writes decoded rows of ``system`` as the files of JSON lines have them: bytes of values are base64.

@@ -4,8 +4,6 @@ from fastwire.columns.chunk import Chunk
 
 from .unlogged import UnloggedSink
 
-__all__ = ["DiscardSink"]
-
 
 class DiscardSink(UnloggedSink):
     """Counts and drops records. They are acknowledged at the next commit, so the broker deletes them: data is lost."""

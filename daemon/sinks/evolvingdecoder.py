@@ -23,8 +23,6 @@ from ..net.schemaregistry import UnknownSchemaError
 from ..runtime.logs import get_logger
 from .recordschemas import NO_PAIR, BrokerSchemas, Form, Pause, RecordSchemas, Written
 
-__all__ = ["Evolve", "EvolvingDecoder", "Find"]
-
 Evolve = Literal["add", "strict", "dead_letter"]
 
 _log = get_logger("decode")

@@ -12,8 +12,6 @@ from ..dataset.columnnames import ANY_NAME, NameRule
 from .evolvingdecoder import Evolve, EvolvingDecoder
 from .recordschemas import BrokerSchemas, Pause, RecordSchemas, Written, compiled_key
 
-__all__ = ["KeyDecoder", "is_of_key"]
-
 
 def is_of_key(bad: BadRecord) -> bool:
     """Return True for a bad key; no column of values has the name of that of the keys where there is a KeyDecoder."""

@@ -14,8 +14,6 @@ from fastwire.position import Log, positions_of
 from ..runtime.errors import LogRefusedError
 from .recordschemas import Pause
 
-__all__ = ["DecodedRows", "RecordRows", "Runs"]
-
 Runs = Sequence[tuple[Log, int, int]]
 
 

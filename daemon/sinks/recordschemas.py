@@ -28,20 +28,6 @@ from ..net.schemaregistry import (
 from ..runtime.logs import get_logger
 from .schemaversions import SchemaVersions
 
-__all__ = [
-    "FIRST_PAUSE_S",
-    "NO_PAIR",
-    "BrokerSchemas",
-    "Form",
-    "Pause",
-    "RecordSchemas",
-    "RegisteredSchemas",
-    "Written",
-    "compiled",
-    "compiled_key",
-    "schemas_of",
-]
-
 Pause = Callable[[str, float], None]
 """Waits some seconds for the reason given. Raises SinkFailedError if the wait is interrupted."""
 

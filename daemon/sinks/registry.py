@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
-__all__ = ["build_sink", "dataset_options", "load_encoder", "value_decoder"]
-
 # All encoders of a pipeline together may buffer this fraction (one fourth) of its memory.
 _GATHER_SHARE = 4
 

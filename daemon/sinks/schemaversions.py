@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from ..encoders.gather import row_codes
 
-__all__ = ["SchemaVersions"]
-
 _BUILT_IN = 8  # bytes of a version that is a number
 
 

@@ -12,8 +12,6 @@ from ..runtime.logs import get_logger
 from ..runtime.terminal import printable_json
 from .unlogged import UnloggedSink
 
-__all__ = ["PIECE_BYTES", "ReaderGoneError", "StdoutSink"]
-
 PIECE_BYTES = 1 << 18
 
 _log = get_logger("sink")

@@ -17,8 +17,6 @@ from ..runtime.outside import TOLD_AFTER_S, waiting
 from .base import Decoded, LoggedSink, Sink, logged
 from .workers import Calls, OwnThread, Workers
 
-__all__ = ["SinkThread"]
-
 SLOW_S = 10.0  # a call that takes longer is told, also without a known reason
 PUBLISH_AGAIN_S = 60.0  # a table that takes no files is tried again, also without a commit
 PUBLISHING_S = 1.0  # and a catalog that has not answered yet is looked at

@@ -22,8 +22,6 @@ from .recordrows import DecodedRows, RecordRows, Runs
 from .recordschemas import Pause
 from .valuedecoder import misnamed
 
-__all__ = ["TransformedValues"]
-
 # Failing rows of a batch whose reason is asked for, each by a query.
 _EXPLAINED = 16
 _PARTS = 16  # of rows among which one fails, and DuckDB cannot tell which

@@ -6,8 +6,6 @@ from fastwire.columns.chunk import Chunk, SpanAccumulator
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Span
 
-__all__ = ["UnloggedSink"]
-
 # The coverage of a log that several consumers share has holes that are never filled. The oldest intervals are
 # forgotten: if the broker sends one of them again, it is written again, which "at least once" allows.
 _INTERVALS = 64

@@ -28,8 +28,6 @@ from .keydecoder import KeyDecoder, is_of_key
 from .recordrows import DecodedRows, RecordRows, Runs
 from .recordschemas import BrokerSchemas, Form, Pause, RecordSchemas, Written, compiled
 
-__all__ = ["MOST_SAMPLES", "MOST_SAMPLE_BYTES", "ValueDecoder", "misnamed"]
-
 _SHOWN_KEY = 64  # bytes of a bad key in the reason
 MOST_SAMPLES, MOST_SAMPLE_BYTES = 10_000, 16 << 20
 """Values that are looked at for new fields at a time, and the bytes of the first ones of a topic."""

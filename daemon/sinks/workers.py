@@ -7,8 +7,6 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Protocol
 
-__all__ = ["Calls", "OwnThread", "Workers"]
-
 STUCK_S = 1.0  # a call that takes longer than this does not count among those that share the workers
 MOST_STUCK = 64  # calls that take so long, each with a thread of its own
 

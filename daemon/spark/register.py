@@ -15,8 +15,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-__all__ = ["FastwireSource"]
-
 
 class FastwireSource(DataSource):
     """``format("fastwire")`` of ``spark.read``, ``spark.readStream``, ``frame.write`` and ``frame.writeStream``.

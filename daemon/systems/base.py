@@ -29,9 +29,6 @@ from .sequenced import SequencedWriter
 from .source import Source, SourceEvents
 from .writer import WriteOptions, Writer
 
-__all__ = ["Described", "FileCheck", "LimitedSource", "MakeSource", "SchemaTexts", "System", "TopicReader"]
-
-
 _BEFORE_END = re.compile(r"-[1-9][0-9]{0,17}")
 
 

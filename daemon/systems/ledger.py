@@ -7,8 +7,6 @@ from typing import NamedTuple, Protocol
 from .produced import ProduceError
 from .writer import Writer
 
-__all__ = ["LedgerFinding", "LedgerOptions", "LedgerRefused", "LedgerWriter"]
-
 
 class LedgerRefused(ProduceError):  # noqa: N818 - what the brokers do
     """The brokers have no transactions, or let this client have none, whatever it tries again."""

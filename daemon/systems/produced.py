@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from fastwire.errors import FastwireError
 
-__all__ = ["ProduceError", "Produced", "Refused"]
-
 
 class ProduceError(FastwireError):
     """Records were not stored, or their state is unknown; ``__cause__`` is the broker's or the client's error."""

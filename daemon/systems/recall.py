@@ -7,8 +7,6 @@ from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 
-__all__ = ["Recall", "RecordsGone"]
-
 
 class RecordsGone(FastwireError):  # noqa: N818 - what has happened to the records
     """Records behind a position cannot be read: they were deleted, or the topic is another one than before."""

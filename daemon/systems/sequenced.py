@@ -8,8 +8,6 @@ from fastwire.errors import FastwireError
 
 from .writer import ConfirmedWriter
 
-__all__ = ["NotDeduplicated", "SequencedWriter"]
-
 
 class NotDeduplicated(FastwireError):  # noqa: N818 - what the brokers do
     """The brokers of the topic do not keep the numbers of records."""

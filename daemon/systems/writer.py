@@ -11,19 +11,6 @@ from fastwire.columns.rows import Rows
 from .load import Load
 from .produced import Produced, Refused
 
-__all__ = [
-    "ConfirmedWriter",
-    "Keys",
-    "Put",
-    "WriteOptions",
-    "Writer",
-    "checked",
-    "codec_named",
-    "puts_of",
-    "refuse_create",
-    "texts_of",
-]
-
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
 

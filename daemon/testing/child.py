@@ -15,8 +15,6 @@ from fastwire.coverage import Coverage
 
 from .feed import Feed
 
-__all__ = ["acked", "main"]
-
 
 def acked(path: Path) -> Coverage:
     """Return the Coverage that was acknowledged to the feed's broker; it outlives the process."""

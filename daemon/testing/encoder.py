@@ -15,8 +15,6 @@ from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from .feed import Feed
 from .lock import warn_if_long
 
-__all__ = ["EncoderConformance"]
-
 _ENTRIES, _ROWS = 8, 100
 
 

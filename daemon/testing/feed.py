@@ -13,8 +13,6 @@ from fastwire.pulsar.reading.scan import Scanner
 from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-__all__ = ["Feed"]
-
 _LEDGER = 7
 _CONNECTION = 1
 _CHUNK_ROWS = 16_384

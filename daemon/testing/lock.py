@@ -6,8 +6,6 @@ import time
 import warnings
 from collections.abc import Callable
 
-__all__ = ["LIMIT_S", "LongLockWarning", "longest_hold", "warn_if_long"]
-
 LIMIT_S = 0.005
 
 _TICK_S = 0.0002

@@ -22,8 +22,6 @@ from .child import acked
 from .feed import Feed
 from .lock import warn_if_long
 
-__all__ = ["SinkConformance"]
-
 # When the child is killed: the step, the count of that step, and a delay in seconds after it.
 _KILLS = [
     ("committing", 1, 0.002),

@@ -2,8 +2,6 @@ from typing import Self
 
 from fastwire.columns.routes import Routes
 
-__all__ = ["Block"]
-
 class Block:
     @property
     def weight(self) -> int: ...

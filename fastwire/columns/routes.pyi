@@ -1,7 +1,5 @@
 from fastwire.columns.rows import Rows
 
-__all__ = ["Routes"]
-
 class Routes:
     @property
     def rows(self) -> Rows: ...

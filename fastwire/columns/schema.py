@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Column", "Role", "Storage", "StoredColumn"]
-
 Storage = Literal["int32", "int64", "time", "rare time", "bytes", "strings", "topic", "headers"]
 """Storage of a column, which determines its Arrow type:
 

@@ -11,19 +11,6 @@ from itertools import chain, count
 
 from .program import Step
 
-__all__ = [
-    "ARRAY",
-    "MAP",
-    "Branch",
-    "free_name",
-    "has_name",
-    "is_numbered",
-    "member_names",
-    "merged",
-    "numbered",
-    "pairs",
-]
-
 Branch = tuple[str, ...]
 """The full name of a branch, and its aliases; of a type without a name the name of the type."""
 

@@ -2,8 +2,6 @@ from typing import Any, final
 
 from fastwire.decode.program import BadRecord
 
-__all__ = ["Decoded", "RecordDecoder"]
-
 @final
 class Decoded:
     @property

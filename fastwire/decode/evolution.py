@@ -14,19 +14,6 @@ from .avro.resolution import ALIKE, wider
 from .branches import free_name, is_numbered, merged, pairs
 from .program import MOST_COLUMNS, Node, SchemaError, Shape, Step, flatten
 
-__all__ = [
-    "Column",
-    "added_types",
-    "adopted",
-    "columns_from_json",
-    "columns_of",
-    "columns_to_json",
-    "grown",
-    "is_textual",
-    "named_as",
-    "program_of",
-]
-
 _LOSSY = {("l", "f"), ("l", "g"), ("i", "f")}
 _TEXTUAL = {"b", "i", "l", "f", "g"}
 _WORDS = {

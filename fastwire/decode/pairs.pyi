@@ -1,7 +1,5 @@
 from typing import Any, final
 
-__all__ = ["Part", "split_pairs"]
-
 @final
 class Part:
     @property

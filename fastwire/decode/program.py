@@ -7,19 +7,6 @@ from typing import Literal, NamedTuple
 
 from ..errors import FastwireError
 
-__all__ = [
-    "MOST_COLUMNS",
-    "MOST_DEPTH",
-    "BadRecord",
-    "Node",
-    "Operation",
-    "SchemaError",
-    "Shape",
-    "Step",
-    "deletable",
-    "flatten",
-]
-
 MOST_DEPTH = 32
 """Levels of nested columns that a program may have. A walker recurses at most as deep."""
 

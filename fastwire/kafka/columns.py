@@ -2,6 +2,4 @@
 
 from fastwire.columns.layout import RowLayout
 
-__all__ = ["ROW"]
-
 ROW = RowLayout("kafka", offset="counter", timestamp="counter")

@@ -5,8 +5,6 @@ from fastwire.grammar import Grammar, KeyOption, parse_name_pattern, partition_r
 from .names import SCHEMES, parse_bootstrap_url, parse_topic, partition_of
 from .position import POSITIONS
 
-__all__ = ["GRAMMAR"]
-
 GRAMMAR = Grammar(
     name="kafka",
     title="Kafka",

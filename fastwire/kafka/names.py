@@ -4,15 +4,6 @@ import re
 
 from fastwire.address import HostsUrl, parse_hosts_url
 
-__all__ = [
-    "SCHEMES",
-    "TopicIdPartition",
-    "TopicPartition",
-    "parse_bootstrap_url",
-    "parse_topic",
-    "partition_of",
-]
-
 SCHEMES = {"kafka": 9092, "kafka+ssl": 9093}  # the default port of each
 
 TopicPartition = tuple[str, int]

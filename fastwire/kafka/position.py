@@ -4,8 +4,6 @@ import re
 
 from fastwire.position import OffsetPositions, Position
 
-__all__ = ["POSITIONS"]
-
 
 class _KafkaPositions(OffsetPositions):
     """Positions of a log by offset; ``b`` is the leader epoch, -1 and not written if it is unknown."""

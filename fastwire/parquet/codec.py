@@ -8,8 +8,6 @@ import lz4.block
 import snappy
 from zstandard import ZstdCompressor
 
-__all__ = ["CODECS", "Compress", "compressor", "context_size"]
-
 Compress = Callable[[Any], bytes]
 """Takes an object with the buffer protocol. The interpreter lock is free while it works."""
 

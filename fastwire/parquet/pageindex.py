@@ -4,8 +4,6 @@ from typing import Protocol
 
 from fastwire.parquet.thrift import BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, binary, integer, many, struct
 
-__all__ = ["PageIndex"]
-
 _UNORDERED = 0
 _NO_BOUND = b""  # of a page without values
 

@@ -6,8 +6,6 @@ from .names.pattern import parse_pattern
 from .names.topic import SCHEMES, parse_service_url, parse_topic
 from .position import POSITIONS
 
-__all__ = ["GRAMMAR"]
-
 
 def _topic(text: str) -> str:
     topic = parse_topic(text)

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 from fastwire.position import Position, Positions
 
-__all__ = ["POSITIONS", "PULSAR_EARLIEST", "PULSAR_LATEST"]
-
 # The wire form of the initial positions.
 PULSAR_EARLIEST = Position(-1, -1)
 PULSAR_LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)

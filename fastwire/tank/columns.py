@@ -2,6 +2,4 @@
 
 from fastwire.columns.layout import RowLayout
 
-__all__ = ["ROW"]
-
 ROW = RowLayout("tank", offset="counter", timestamp="counter")

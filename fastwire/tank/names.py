@@ -4,8 +4,6 @@ import re
 
 from fastwire.address import HostsUrl, parse_hosts_url
 
-__all__ = ["SCHEMES", "parse_tank_url", "parse_topic", "partition_of"]
-
 SCHEMES = {"tank": 11011}  # the default port; the protocol has no TLS (spec: tank 1)
 
 MOST_NAME = 64

@@ -2,8 +2,6 @@
 
 from fastwire.position import NumberPositions, OffsetPositions
 
-__all__ = ["POSITIONS"]
-
 
 class _TankPositions(OffsetPositions, NumberPositions):
     """Positions of a log by sequence number; ``b`` is 0."""

@@ -7,8 +7,6 @@
 from fastwire.columns.layout import RowLayout
 from fastwire.columns.schema import StoredColumn
 
-__all__ = ["ROW"]
-
 ROW = RowLayout(
     "tubemq",
     offset="constant",

@@ -5,8 +5,6 @@ from fastwire.grammar import Grammar, parse_name_pattern, partition_reader
 from .names import SCHEMES, parse_master_url, parse_topic, partition_of
 from .position import POSITIONS
 
-__all__ = ["GRAMMAR"]
-
 GRAMMAR = Grammar(
     name="tubemq",
     title="TubeMQ",

@@ -4,8 +4,6 @@ import re
 
 from fastwire.address import HostsUrl, parse_hosts_url
 
-__all__ = ["SCHEMES", "parse_master_url", "parse_topic", "partition_of"]
-
 SCHEMES = {"tubemq": 8715, "tubemq+ssl": 8716}  # the default port of each
 
 # Separators of the text forms cannot be part of a name (spec: tubemq 7, 8).

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from fastwire.position import Position, Positions
 
-__all__ = ["ENTRY_BYTES", "POSITIONS"]
-
 ENTRY_BYTES = 28
 """Size of the entry of one message in the index of its store, in which offsets count (spec: tubemq 1)."""
 

@@ -2,8 +2,6 @@
 
 from google.protobuf.message import Message
 
-__all__ = ["garbled_field"]
-
 
 def garbled_field(message: Message) -> str | None:
     """Return the name of a text field that is not UTF-8, for which the parser returns bytes; None if there is none."""

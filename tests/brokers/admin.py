@@ -8,8 +8,6 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["AdminError", "PulsarAdmin"]
-
 ADMIN = "/admin/v2"
 
 

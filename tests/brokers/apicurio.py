@@ -11,8 +11,6 @@ from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
 
-__all__ = ["VERSION", "Apicurio"]
-
 VERSION = "2.6.13.Final"
 NAME = f"apicurio-registry-app-{VERSION}"
 

@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["cache_folder", "cached"]
-
 
 def cache_folder(kind: str) -> Path:
     """Return the folder that keeps things of a ``kind``."""

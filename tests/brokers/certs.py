@@ -15,8 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.x509.oid import NameOID
 
-__all__ = ["Certificates", "make_certificates", "make_token"]
-
 
 @dataclass(frozen=True, slots=True)
 class Certificates:

@@ -14,8 +14,6 @@ from tests.brokers.ports import free_ports
 from tests.brokers.tubemq import Master, Sections, TubeMQBroker
 from tests.brokers.zookeeper import ZooKeeper
 
-__all__ = ["GuardedTubeMQ"]
-
 SECRET = "changeit"  # of the servers' key stores
 CHECKS = {"startConsumeAuthenticate": "true", "startProduceAuthenticate": "true", "startVisitTokenCheck": "true"}
 TAKEOVER = {"zkSessionTimeoutMs": 6000, "zkMasterCheckPeriodMs": 1000}  # within seconds

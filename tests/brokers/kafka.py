@@ -24,19 +24,6 @@ from tests.brokers.process import JavaBroker, ends_with_parent
 from tests.support.tcp_proxy import Proxy
 from tests.support.waiting import eventually
 
-__all__ = [
-    "LOGIN_S",
-    "PASSWORD",
-    "PLAIN_USER",
-    "POM",
-    "USER",
-    "VERSION",
-    "GuardedKafka",
-    "KafkaBroker",
-    "new_cluster_id",
-    "unsecured_token",
-]
-
 VERSION = "4.1.0"
 LOG4J_VERSION = "2.24.3"
 

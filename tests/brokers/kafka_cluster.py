@@ -10,8 +10,6 @@ from tests.brokers.kafka import SETTINGS, KafkaBroker, new_cluster_id
 from tests.brokers.ports import free_ports
 from tests.brokers.process import START_LIMIT
 
-__all__ = ["NODES", "KafkaCluster", "KafkaNode", "eventually"]
-
 NODES = (1, 2, 3)
 PATIENCE_S = 90.0
 

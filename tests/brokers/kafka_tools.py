@@ -7,8 +7,6 @@ from tests.brokers.kafka import POM, VERSION
 from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.process import ends_with_parent
 
-__all__ = ["kafka_tool", "tool_jars"]
-
 TOOL_LIMIT = 120.0  # seconds; 3 on a quiet machine
 
 # All that the tools need besides comes with the broker.

@@ -6,8 +6,6 @@ from tests.brokers.kafka import KafkaBroker
 from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.zookeeper import ZooKeeper
 
-__all__ = ["VERSION", "OldKafka"]
-
 VERSION = "3.9.1"
 
 POM = pom(

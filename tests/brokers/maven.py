@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.brokers.cache import cache_folder, cached
 
-__all__ = ["BrokerUnavailableError", "cached_jars", "dependency", "java_executable", "pom"]
-
 # Called by its full name: a bare `dependency:copy-dependencies` would first ask the registry which version is newest.
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 POM_FILE = "pom.xml"

@@ -4,8 +4,6 @@ import os
 import random
 import socket
 
-__all__ = ["free_ports"]
-
 # Below the kernel's ephemeral range (32768 and up), so that no outgoing connection takes a port between the choice
 # and the server's bind.
 LOWEST, HIGHEST = 15_000, 32_000

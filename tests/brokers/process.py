@@ -10,8 +10,6 @@ from typing import Self
 
 from tests.brokers.maven import BrokerUnavailableError
 
-__all__ = ["START_LIMIT", "JavaBroker", "ServerProcess", "ends_with_parent"]
-
 START_LIMIT = 300.0  # seconds; 6 on an idle machine with two cores, over 90 where many others work
 STOP_LIMIT = 15.0  # the broker's own orderly end takes 5 to 10
 

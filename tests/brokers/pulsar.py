@@ -26,8 +26,6 @@ from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
 from tests.support.tcp_proxy import Proxy
 
-__all__ = ["CERTIFICATE_ROLE", "PASSWORD", "USER", "VERSION", "PulsarBroker"]
-
 VERSION = "4.0.7"
 
 POM = pom(

@@ -14,8 +14,6 @@ from tests.brokers.ports import free_ports
 from tests.brokers.process import START_LIMIT, JavaBroker, ends_with_parent
 from tests.brokers.zookeeper import ZooKeeper
 
-__all__ = ["PARTITIONS", "STORES", "VERSION", "Master", "Sections", "TubeMQBroker"]
-
 Sections = dict[str, dict[str, Any]]  # of a configuration file
 
 VERSION = "2.4.0"

@@ -7,8 +7,6 @@ from pathlib import Path
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
 
-__all__ = ["ZooKeeper"]
-
 
 class ZooKeeper(JavaBroker):
     """One node, from the jars of the broker that needs it: ``java`` returns its command up to the main class."""

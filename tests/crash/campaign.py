@@ -40,8 +40,6 @@ from tests.support.sequence_audit import assert_each_once
 from tests.support.tcp_proxy import Proxy
 from tests.support.waiting import eventually
 
-__all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround", "TankGround", "TubeMQGround"]
-
 PARTITIONS = 3
 ENTRIES = 5  # a cycle and partition
 SCHEMAS = 4  # of typed values

@@ -14,8 +14,6 @@ from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress
 from tests.support.sequence_audit import numbered
 
-__all__ = ["EmbeddedFeed", "Feed", "KafkaFeed", "PulsarFeed"]
-
 Store = Callable[[list[bytes]], None]
 """Stores these values as one entry."""
 

@@ -19,8 +19,6 @@ from tests.brokers.admin import partition_names
 from tests.support.kafka.markers import encode_marker
 from tests.support.sequence_audit import numbered
 
-__all__ = ["KafkaLoad", "Load", "PulsarLoad", "TankLoad", "TubeMQLoad"]
-
 TIME_MS = 1_700_000_000_000
 CORRUPT = 0.03  # of the entries
 LARGEST = 3000  # bytes of a value

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["Clock", "failing_fsync", "full_disk", "library"]
-
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

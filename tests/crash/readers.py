@@ -27,8 +27,6 @@ from tests.stores.reading import s3_files, s3_for_duckdb
 from tests.support.sequence_audit import DIGITS, numbers_of, visible_files
 from tests.support.waiting import eventually
 
-__all__ = ["Watch"]
-
 ROOT = Path(__file__).parents[2]
 # The machine is for the writers: a reader has one thread, and all rest twice as long as they looked.
 PAUSE = 0.1

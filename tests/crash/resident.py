@@ -7,8 +7,6 @@ from pathlib import Path
 
 from tests.real.daemon import Daemon
 
-__all__ = ["ROOM_MIB", "Seen", "watch"]
-
 ROOM_MIB = 128  # interpreter, packages, libraries, what encoders hold
 MEASURED = Path(__file__).with_name("measured.py")
 

@@ -15,8 +15,6 @@ from tests.support.nursery import Nursery
 from tests.support.sequence_audit import assert_each_once, assert_in_order
 from tests.support.waiting import eventually
 
-__all__ = ["Scene"]
-
 # Small, so that one short run commits several times.
 ROLL = {"rows": 200, "idle": "200ms"}
 

@@ -7,8 +7,6 @@ from typing import Self
 
 import pytest
 
-__all__ = ["SmallDisk"]
-
 
 class SmallDisk:
     """``path`` is the folder as processes with ``prefix`` see it, ``seen`` the same folder for everybody else.

@@ -9,8 +9,6 @@ from tests.stores.proxy import NOTHING, Fault, Request, StoreProxy, slow_down
 from tests.stores.servers import VersityGateway
 from tests.support.nursery import Nursery
 
-__all__ = ["StoreCampaign"]
-
 ONLY_OF_FOLDERS = ("disk full", "sync failed")
 # Of the requests in a storm, one in so many fails.
 STORM = 3

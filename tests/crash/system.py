@@ -16,8 +16,6 @@ from tests.real.raw import read_cursor
 from tests.support.landed_ends import behind
 from tests.support.tcp_proxy import Proxy
 
-__all__ = ["KAFKA_KINDS", "KafkaSystem", "PulsarSystem", "System", "TankSystem", "TubeMQSystem", "seldom"]
-
 # How partitions are shared; the rest are the names of systems, or types of subscription of Pulsar. A static
 # member's name spares whoever is started in its place the wait for the dead one's session.
 KAFKA_KINDS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,6 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from tests.support.avro import encode
 from tests.support.protobuf import FileProto, described, field
 
-__all__ = ["FORMATS", "Format"]
-
 Row = dict[str, Any]
 
 

@@ -15,8 +15,6 @@ import psutil
 
 from tests.brokers.ports import free_ports
 
-__all__ = ["MISSING", "Postgres", "binaries", "query"]
-
 MISSING = "no PostgreSQL server: apt-get install postgresql"
 START_S = 60.0
 _USER = "nobody"  # a server refuses to run as root

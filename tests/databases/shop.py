@@ -19,8 +19,6 @@ from fastwire_daemon.testing import Feed
 from tests.databases.postgresql import query
 from tests.real.daemon import _toml
 
-__all__ = ["ORDER", "Given", "Shop", "avro", "order"]
-
 ORDER: dict[str, Any] = {
     "type": "record",
     "name": "Order",

@@ -9,8 +9,6 @@ from fastwire.errors import ProtocolError
 from fastwire.wire.pool import Pool
 from tests.fuzz.hunt import Case, Subject, counting, main
 
-__all__ = ["Answers", "Reading"]
-
 BLOCK = 2000
 MOST_MEMORY = 96 << 20
 

@@ -12,8 +12,6 @@ from tests.fuzz.client import BATCHING, CHUNKING, ORDERED, SHARED, Client
 from tests.fuzz.pulsar import TIME, encrypted, mutate
 from tests.support.pulsar.frames import message_frame
 
-__all__ = ["Broker"]
-
 T = TypeVar("T")
 
 OF_CONSUMERS = ("stats", "last", "seek", "leave", "close", "hold", "again", "part")

@@ -47,8 +47,6 @@ from fastwire.wire.pool import Pool
 from tests.fuzz.pulsar import TIME, Opener
 from tests.support.pulsar.frames import LOG
 
-__all__ = ["BATCHING", "CHUNKING", "ORDERED", "SHARED", "Client"]
-
 WINDOW = 50
 ORDERED, SHARED = 7, 8
 TYPES = {ORDERED: pb.CommandSubscribe.Failover, SHARED: pb.CommandSubscribe.Shared}

@@ -12,8 +12,6 @@ from typing import Generic, Protocol, TypeVar
 
 from tests.fuzz.hunt import Case, Subject, main
 
-__all__ = ["Conversations", "FuzzedClient", "Leader"]
-
 
 class FuzzedClient(Protocol):
     """State machines that are led by words, and check what must hold whatever a broker says."""

@@ -9,8 +9,6 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.hunt import Case
 
-__all__ = ["case_of", "drawn", "numbers_of", "parted", "spoilt"]
-
 _EXAMPLES = 8  # the first ones of hypothesis are the simplest
 _A_SEED = 16  # schemas of a seed
 

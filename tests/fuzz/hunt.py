@@ -20,8 +20,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["CORPUS", "Case", "Subject", "counting", "found", "kept", "main"]
-
 CORPUS = Path(os.environ.get("FASTWIRE_FUZZ_CORPUS", Path(__file__).parent / "corpus"))
 SEEDS = 1_000_000  # blocks that a run may have before it comes to those of the next one
 

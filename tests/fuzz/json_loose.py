@@ -18,8 +18,6 @@ from tests.fuzz.hunt import Case, Subject, counting, main
 from tests.fuzz.json_values import NOT_JSON, PIECES, column
 from tests.support.json import documents, is_json, written
 
-__all__ = ["SUBJECT", "run_block", "run_case"]
-
 BLOCK = 3000
 MOST_MEMORY = 32 << 20
 

@@ -24,8 +24,6 @@ from tests.fuzz.drawn import spoilt
 from tests.fuzz.hunt import Case, Subject, counting, main
 from tests.support.json import is_json, written
 
-__all__ = ["NOT_JSON", "PIECES", "SUBJECT", "column", "run_block", "run_case"]
-
 BLOCK = 5000
 MOST_MEMORY = 4 << 20
 NOT_JSON = {"Truncated", "InvalidJson", "InvalidEscape", "InvalidUtf8", "TrailingBytes"}

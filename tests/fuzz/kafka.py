@@ -16,8 +16,6 @@ from tests.fuzz.answers import Answers
 from tests.fuzz.pulsar import mutate
 from tests.support.kafka.golden import Reading, fetch_response, golden, names
 
-__all__ = ["ANSWERS"]
-
 MOST_BYTES = 8192
 VERSION = 12
 # Of a batch: its length and what comes before it, its magic, its checksum and what that is about (spec: kafka 6).

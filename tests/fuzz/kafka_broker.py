@@ -13,8 +13,6 @@ from tests.fuzz.kafka_client import TOPIC_IDS, TOPICS, Asked, Client
 from tests.fuzz.pulsar import mutate
 from tests.support.kafka.markers import encode_marker
 
-__all__ = ["Broker", "body_by_table"]
-
 T = TypeVar("T")
 
 _ERRORS = tuple(Code)

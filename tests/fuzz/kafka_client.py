@@ -54,8 +54,6 @@ from fastwire.position import Log, Position
 from fastwire.producer import BatchLimits
 from tests.fuzz.scanning_client import ScanningClient
 
-__all__ = ["GROUP", "TOPICS", "TOPIC_IDS", "Asked", "Client"]
-
 GROUP = "g"
 TOPICS = ("t", "u")
 TOPIC_IDS = {"t": bytes(range(16)), "u": bytes(range(16, 32))}

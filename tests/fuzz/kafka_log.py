@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from tests.fuzz.hunt import Case, Subject, counting, main
 from tests.support.kafka.damaged_log import Drawn, audit
 
-__all__ = ["SUBJECT", "run_block", "run_case"]
-
 BLOCK = 2000
 KINDS = 3  # two places with damage as most, three, and one in a reader that stops at damage
 

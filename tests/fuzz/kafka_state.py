@@ -14,8 +14,6 @@ from tests.fuzz.conversation import Conversations
 from tests.fuzz.kafka_broker import Broker
 from tests.fuzz.kafka_client import Client
 
-__all__ = ["CONVERSATIONS"]
-
 CONVERSATIONS = Conversations(
     "tests.fuzz.kafka_state",
     "kafka_steps",

@@ -24,8 +24,6 @@ from fastwire.parquet.file import ParquetWriter
 from tests.fastwire.parquet.tables import FLAT, by_pyarrow, flat_value
 from tests.fuzz.hunt import Case, Subject, counting, main
 
-__all__ = ["SUBJECT", "agree", "run_case"]
-
 BLOCK = 50
 _ROWS = (1, 1023, 1024, 1025, 19_999, 20_001, 40_001, 40_001, 65_537, 65_537)  # beside what a page and a look have
 _CUTS = (1, 100, 5000, 16_384, 70_000)

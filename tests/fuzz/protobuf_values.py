@@ -14,8 +14,6 @@ from tests.fuzz.hunt import Case, Subject, counting, main
 from tests.fuzz.json_values import column
 from tests.support.protobuf import agree, messages
 
-__all__ = ["SUBJECT", "run_block", "run_case"]
-
 BLOCK = 2000
 MOST_MEMORY = 32 << 20
 _PIECES = (

@@ -42,8 +42,6 @@ from tests.fuzz.hunt import Case, Subject, main
 from tests.support import golden
 from tests.support.pulsar.frames import CONSUMER, Row, message_frame, oracle, rows_of, scanner, words
 
-__all__ = ["Target", "cases", "encrypted", "mutate", "run_block", "run_case", "run_views", "seeds"]
-
 BLOCK = 20_000
 TIME = 1_700_000_000_000
 # Nothing that fits a frame of a few KiB may ask for more than this.

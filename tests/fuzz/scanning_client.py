@@ -13,8 +13,6 @@ from fastwire.connection import ChunkConnection
 from fastwire.errors import FastwireError
 from fastwire.wire.pool import Pool
 
-__all__ = ["ScanningClient", "TopicPartition"]
-
 TopicPartition = tuple[str, int]  # topic and partition
 MOST_MEMORY = 96 << 20
 

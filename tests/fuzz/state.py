@@ -15,8 +15,6 @@ from tests.fuzz.broker import Broker
 from tests.fuzz.client import Client
 from tests.fuzz.conversation import Conversations
 
-__all__ = ["CONVERSATIONS"]
-
 CONVERSATIONS = Conversations(
     "tests.fuzz.state",
     "steps",

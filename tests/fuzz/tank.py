@@ -13,8 +13,6 @@ from tests.fuzz.answers import Answers
 from tests.fuzz.tank_broker import damaged
 from tests.support.tank.golden import Reading, asked_by, described, names, response
 
-__all__ = ["ANSWERS"]
-
 MOST_BYTES = 8192
 _NAMES = [name for name in names("consume") if len(response(name)) <= MOST_BYTES]
 # A case is the bytes of an answer alone: each scanner reads all partitions of the vectors.

@@ -24,8 +24,6 @@ from fastwire.wire.writer import encode_varint
 from tests.fuzz.pulsar import mutate
 from tests.fuzz.tank_client import QUESTIONS, Asked, Client
 
-__all__ = ["Broker", "damaged"]
-
 T = TypeVar("T")
 
 _ADDRESS = ("10.0.0.1", 11011)

@@ -27,8 +27,6 @@ from fastwire.tank.reading.scan import Scanner
 from fastwire.tank.reading.slot import SlotTable
 from tests.fuzz.scanning_client import ScanningClient, TopicPartition
 
-__all__ = ["PLACES", "QUESTIONS", "Asked", "Client"]
-
 PLACES: list[TopicPartition] = [(topic, number) for topic in ("t", "u") for number in range(2)]
 STORED = PLACES[0]  # where the producer's messages go
 QUESTIONS: dict[str, Request] = {

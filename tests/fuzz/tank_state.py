@@ -14,8 +14,6 @@ from tests.fuzz.conversation import Conversations
 from tests.fuzz.tank_broker import Broker
 from tests.fuzz.tank_client import Client
 
-__all__ = ["CONVERSATIONS"]
-
 CONVERSATIONS = Conversations(
     "tests.fuzz.tank_state",
     "tank_steps",

@@ -16,8 +16,6 @@ from tests.fuzz.tubemq_broker import damaged
 from tests.support.tubemq.bed import Bed, message, numbered, response
 from tests.support.tubemq.golden import EXAMPLES
 
-__all__ = ["ANSWERS"]
-
 ATTRIBUTES = b"$msgType$=aaa,$msgTime$=202601011200,k=v=w,flag,,=e"
 
 

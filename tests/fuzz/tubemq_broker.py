@@ -13,8 +13,6 @@ from tests.fuzz.pulsar import mutate
 from tests.fuzz.tubemq_client import BROKER, PARTITIONS, Asked, Client
 from tests.support.tubemq.golden import content_of
 
-__all__ = ["Broker", "damaged"]
-
 T = TypeVar("T")
 
 _NUMBERS = (-(1 << 63), -1, 0, 1, 28, 100, (1 << 31) - 1, 1 << 62, (1 << 63) - 1)

@@ -25,8 +25,6 @@ from fastwire.tubemq.reading.slot import SlotTable
 from tests.fuzz.scanning_client import ScanningClient, TopicPartition
 from tests.support.tubemq.golden import content_of
 
-__all__ = ["BROKER", "PARTITIONS", "Asked", "Client"]
-
 BROKER = Broker(1, "10.0.0.1", 8123)
 PARTITIONS = [BrokerPartition(BROKER, topic, number) for topic in ("t", "u") for number in range(2)]
 _PLACES: list[TopicPartition] = [(one.topic, one.number) for one in PARTITIONS]

@@ -14,8 +14,6 @@ from tests.fuzz.conversation import Conversations
 from tests.fuzz.tubemq_broker import Broker
 from tests.fuzz.tubemq_client import Client
 
-__all__ = ["CONVERSATIONS"]
-
 CONVERSATIONS = Conversations(
     "tests.fuzz.tubemq_state",
     "tubemq_steps",

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from .world import Choices, Process
 
-__all__ = ["Assigned", "Broker", "OrderedBroker", "Row", "SharedBroker"]
-
 
 @dataclass(frozen=True, slots=True)
 class Assigned:

@@ -10,9 +10,6 @@ from .reader import Reader
 from .run import Run, Scenario, Slot
 from .store import CHANGES, REQUESTS
 
-__all__ = ["Found", "Plan", "pairs", "plans", "run_plan", "walk"]
-
-
 DISK_KINDS = ("cut", "kill", "fail sync", "fail link", "lie", "full", "vanish")
 STORE_KINDS = (
     "cut",

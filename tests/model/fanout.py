@@ -38,8 +38,6 @@ from .broker import Assigned, OrderedBroker, Row
 from .reader import CHECKPOINT_EVERY, LEDGER, log_of
 from .world import Process, SimDisk
 
-__all__ = ["Daemon", "options_of", "place_of"]
-
 POLICY = RollPolicy(max_rows=2, max_age_s=3600.0, max_idle_s=1.0)
 MOST_UNACKED = 2
 MOST_WAITS = 1_000  # without a row or an end; the longest pause before a sink is tried again is shorter

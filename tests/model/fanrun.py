@@ -13,8 +13,6 @@ from .judge import Judge, Violation
 from .run import Run, Scenario, Slot
 from .world import Choices, Process, SimDisk
 
-__all__ = ["FAN_SCENARIOS", "FanScenario"]
-
 BAD = "audit"  # its dataset is that of another cluster, until that one is taken away
 TOPICS = (BAD, "orders", "payments")
 

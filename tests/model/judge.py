@@ -22,8 +22,6 @@ from .world import File, Folder, Process, SimDisk, World
 if TYPE_CHECKING:
     from .run import Scenario
 
-__all__ = ["Judge", "Violation"]
-
 
 class Violation(AssertionError):  # noqa: N818 - what it is called everywhere
     """The promise is broken."""

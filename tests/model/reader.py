@@ -27,19 +27,6 @@ from .broker import Assigned, Broker, Row
 from .store import SimBucket
 from .world import Process, SimDisk
 
-__all__ = [
-    "CHECKPOINT_EVERY",
-    "ROOT",
-    "TOPIC",
-    "Erasing",
-    "Expiring",
-    "Reader",
-    "Writer",
-    "log_of",
-    "rows_of",
-    "without",
-]
-
 ROOT = "/data/set"
 CHECKPOINT_EVERY = 2
 TOPIC = "orders"

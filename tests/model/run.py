@@ -18,8 +18,6 @@ from .reader import TOPIC, Erasing, Expiring, Reader
 from .scanning import ChunkedBroker, Scanning
 from .world import Choices, Folder, Process, World
 
-__all__ = ["SCENARIOS", "STORE_SCENARIOS", "Run", "Scenario"]
-
 
 @dataclass(frozen=True)
 class Scenario:

@@ -24,8 +24,6 @@ from tests.support.pulsar.frames import message_frame, put
 from .broker import OrderedBroker
 from .reader import LEDGER, Reader, log_of
 
-__all__ = ["ChunkedBroker", "Scanning"]
-
 
 class ChunkedBroker(OrderedBroker):
     """Failover, with the same ``entries`` in each partition, a letter each.

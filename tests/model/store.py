@@ -14,8 +14,6 @@ from fastwire_daemon.dataset.storage.bucket import Bucket, Found, StoreAwayError
 
 from .world import File, Folder, Process, World
 
-__all__ = ["CHANGES", "REQUESTS", "SimBucket"]
-
 T = TypeVar("T")
 
 CHANGES = ("create", "put", "copy", "delete")

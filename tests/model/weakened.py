@@ -25,19 +25,6 @@ from .reader import Reader, Writer
 from .run import SCENARIOS, Scenario
 from .world import SimDisk
 
-__all__ = [
-    "WEAKENED",
-    "ExpiryNotDeclared",
-    "FoundNotPublished",
-    "LogCleared",
-    "LogNotChecked",
-    "NoFence",
-    "OverlapIgnored",
-    "OwnEntryNotRecognised",
-    "Weakened",
-    "with_writer",
-]
-
 
 class LinkBelievedUnsynced(Writer):
     def _link_next(self, temporary: str, step: str) -> bool:

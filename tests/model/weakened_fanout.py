@@ -8,8 +8,6 @@ from .fanout import Daemon, SteppedFanOut
 from .fanrun import FAN_SCENARIOS
 from .weakened import Weakened
 
-__all__ = ["WEAKENED_FANOUT"]
-
 
 class AnyCommitAcks(SteppedFanOut):
     """A commit of one dataset acknowledges what was received for all that are open."""

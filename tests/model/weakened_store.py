@@ -23,8 +23,6 @@ from .weakened import (
     with_writer,
 )
 
-__all__ = ["WEAKENED_STORE"]
-
 
 def _with(storage: type[ObjectStorage], writer: type[Writer] = Writer) -> type[Reader]:
     """A reader whose writer uses ``storage``."""

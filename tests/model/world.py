@@ -15,8 +15,6 @@ from typing import BinaryIO, Protocol
 
 from fastwire_daemon.dataset.storage.disk import Disk
 
-__all__ = ["Choices", "File", "Folder", "Node", "Process", "SimDisk", "World"]
-
 
 class Choices(Protocol):
     """The free choices of the world."""

@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 
 from tests.real.matrix import SentRecord
 
-__all__ = ["IDENTITY", "ROW", "assert_landed", "assert_readers_agree", "data_files", "landed_table"]
-
 MOMENT = pa.timestamp("us", tz="UTC")
 
 # The row as plain readers see it; order and types are a contract with them.

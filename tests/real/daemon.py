@@ -16,8 +16,6 @@ from typing import Any, Self
 from fastwire_daemon.service.client import NoDaemonError
 from tests.support.nursery import Forked, Nursery, shared
 
-__all__ = ["Daemon", "Job", "ask", "command", "verify"]
-
 ROOT = Path(__file__).parents[2]
 CHILD = ROOT / "tests" / "crash" / "child.py"
 RUN_LIMIT = 90.0  # seconds for one run; a hang ends there with the child's log in the message

@@ -16,8 +16,6 @@ from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress
 from tests.support.waiting import eventually
 
-__all__ = ["SentRecord", "produce_matrix", "quiet_client"]
-
 MiB = 1 << 20
 CODECS = {
     "none": pulsar.CompressionType.NONE,

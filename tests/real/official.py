@@ -8,8 +8,6 @@ import pulsar
 from tests.brokers.admin import partition_names
 from tests.real.matrix import SentRecord
 
-__all__ = ["Seen", "confirmed", "read_topic"]
-
 RECEIVE_LIMIT = 10_000  # milliseconds
 
 

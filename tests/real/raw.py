@@ -21,8 +21,6 @@ import zstandard
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import PROTOCOL_VERSION, decode_command, encode_command
 
-__all__ = ["Cursor", "RawProducer", "batch_payload", "compress", "read_cursor"]
-
 CHECKSUM_MAGIC = b"\x0e\x01"
 BOOKIE_S = 45.0
 # What a broker may say at any time and a client without a queue need not hear.

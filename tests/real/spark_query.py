@@ -10,8 +10,6 @@ import pytest
 from fastwire_daemon.spark.source import systems
 from fastwire_daemon.spark.source.datasource import StreamReader
 
-__all__ = ["Stream", "kept", "options", "values"]
-
 PLACE = ("partition", "ledger", "offset", "batchIndex")  # as far as the system has it
 
 

@@ -12,8 +12,6 @@ from tests.brokers.cache import cache_folder, cached
 from tests.brokers.maven import BrokerUnavailableError, cached_jars, dependency, pom
 from tests.spark.session import OLD_SETTINGS, said
 
-__all__ = ["run"]
-
 PYSPARK = ("pyspark==4.0.1", "py4j==0.10.9.9")
 # Scala is left out: Spark brings it.
 _WITHOUT = "<exclusions><exclusion><groupId>org.scala-lang</groupId><artifactId>*</artifactId></exclusion></exclusions>"

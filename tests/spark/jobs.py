@@ -12,8 +12,6 @@ from fastwire_daemon.config import Config, parse_config
 from fastwire_daemon.dataset.proof.report import VerifyReport
 from fastwire_daemon.dataset.proof.verify import verify
 
-__all__ = ["Job"]
-
 
 def _toml(value: Any) -> str:
     if isinstance(value, bool):

@@ -14,8 +14,6 @@ from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 
-__all__ = ["BASE", "TOPIC", "Landed"]
-
 TOPIC = "persistent://public/default/orders"
 BASE = datetime(2026, 1, 2, 3, tzinfo=UTC)
 SCHEMA = pa.schema(

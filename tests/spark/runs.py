@@ -12,8 +12,6 @@ from tests.spark.jobs import Job
 from tests.spark.session import SETTINGS
 from tests.support.source_tree import ROOT
 
-__all__ = ["PATIENCE_S", "Runs", "kill"]
-
 PATIENCE_S = 600  # of a run, where many others want the machine: a Spark starts in ten seconds, or in a hundred
 
 

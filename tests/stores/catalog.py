@@ -8,8 +8,6 @@ from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
 from tests.stores.servers import KEY, REGION, SECRET
 
-__all__ = ["VERSION", "RestCatalog"]
-
 VERSION = "1.11.0"
 JETTY = "12.1.3"
 JARS = (

@@ -11,8 +11,6 @@ from tests.stores.catalog import RestCatalog
 from tests.stores.place import AzurePlace, BucketPlace
 from tests.stores.servers import Azurite, Moto, S3Server, VersityGateway
 
-__all__ = ["azure_place", "moto", "place_on", "rest_catalog", "versity"]
-
 
 @pytest.fixture(scope="session")
 def _versity_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:

@@ -13,8 +13,6 @@ from tests.real.daemon import Job, verify
 from tests.stores.reading import s3_files
 from tests.stores.servers import BUCKET, KEY, REGION, SECRET, Azurite
 
-__all__ = ["AzurePlace", "BucketPlace", "FolderPlace", "Place"]
-
 
 class Place(Protocol):
     """The place of one dataset."""

@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.brokers.cache import cache_folder, cached
 from tests.brokers.maven import BrokerUnavailableError
 
-__all__ = ["go_program", "node_package"]
-
 
 def go_program(module: str, version: str) -> Path:
     """The program that the package ``module`` of a Go module builds; minutes the first time."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-__all__ = ["FAULTS", "NOTHING", "Fault", "InTurn", "Request", "StoreProxy", "slow_down"]
-
 LINE = 64 << 10  # bytes that are passed on at once where a connection is slow
 HOP_BY_HOP = ("connection", "transfer-encoding", "content-length")
 ANSWER_S = 60.0

@@ -5,8 +5,6 @@ from typing import Any
 import pyarrow.fs
 from fsspec.implementations.arrow import ArrowFSWrapper
 
-__all__ = ["s3_files", "s3_for_duckdb"]
-
 
 def s3_files(access: dict[str, str]) -> pyarrow.fs.S3FileSystem:
     """The store for pyarrow."""

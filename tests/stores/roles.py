@@ -9,8 +9,6 @@ from typing import Self
 
 from tests.stores.servers import KEY, SECRET
 
-__all__ = ["NEWEST", "RoleService"]
-
 # A process has two clients, and a request may be on the way for a while.
 NEWEST = 6
 # Clients renew credentials some minutes before their end: these are so near to it that they last for ``fresh_s``.

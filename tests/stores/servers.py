@@ -20,8 +20,6 @@ from tests.brokers.process import ServerProcess
 from tests.stores.programs import go_program, node_package
 from tests.support import s3_server
 
-__all__ = ["BUCKET", "KEY", "REGION", "SECRET", "Azurite", "Moto", "S3Server", "VersityGateway"]
-
 BUCKET = "tests"
 KEY = "tester"
 SECRET = "only-on-this-machine"

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tests.support.source_tree import ROOT
 
-__all__ = ["Ability", "marked", "read", "unknown", "written"]
-
 TABLE = ROOT / "tests" / "abilities.md"
 FOLDERS = ("daemon", "fastwire", "real", "real", "real")  # by column: where its modules stand
 HOLE = "–"

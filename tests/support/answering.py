@@ -5,8 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
-__all__ = ["answering"]
-
 
 @contextmanager
 def answering(answer: bytes | None) -> Iterator[int]:

@@ -8,8 +8,6 @@ from typing import Any
 import fastavro
 from hypothesis import strategies as st
 
-__all__ = ["arrow_value", "encode", "pairs"]
-
 Schema = Any
 
 _PRIMITIVES: Mapping[str, st.SearchStrategy[Any]] = {

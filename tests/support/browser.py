@@ -12,8 +12,6 @@ from typing import Any
 
 import aiohttp
 
-__all__ = ["CHROMIUM", "Browser", "browsing"]
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 

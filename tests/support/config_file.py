@@ -9,8 +9,6 @@ import pytest
 from fastwire.systems import SYSTEMS, row_of
 from fastwire_daemon.config import ConfigError, parse_config
 
-__all__ = ["COLUMNS", "MINIMAL", "one", "problem", "problems", "sink", "source"]
-
 COLUMNS = list(dict.fromkeys(name for system in SYSTEMS for name in row_of(system).names))
 
 MINIMAL = """\

@@ -4,8 +4,6 @@ from typing import Any
 
 from fastwire_daemon.runtime.health import Health
 
-__all__ = ["FakeDaemon"]
-
 
 class FakeDaemon:
     """A ``StatusProvider`` whose ``/status`` is ``said``."""

@@ -27,8 +27,6 @@ from fastwire_daemon.sinks.base import Sink
 from fastwire_daemon.sinks.registry import build_sink
 from fastwire_daemon.systems.registry import source_factory, topic_schemas
 
-__all__ = ["FanOutScene", "Topics", "serving", "until", "values_in"]
-
 QUICK = RollPolicy(max_age_s=0.2, max_idle_s=0.05)
 SUBSCRIBED = ("kafka", "pulsar", "tubemq")
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["load", "names"]
-
 FOLDER = Path(__file__).parents[1] / "golden"
 
 

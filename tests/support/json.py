@@ -13,8 +13,6 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-__all__ = ["documents", "expected", "is_json", "written"]
-
 _SCALARS: Mapping[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "int": st.integers(-(1 << 31), (1 << 31) - 1),

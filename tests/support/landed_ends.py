@@ -4,8 +4,6 @@ from pathlib import Path
 
 from fastwire_daemon.dataset.commitlog.entry import LogEntry
 
-__all__ = ["behind"]
-
 
 def behind(path: Path, ends: list[int]) -> list[tuple[int, int, int]]:
     """The partitions that have not landed up to ``ends``, positions by number: each with what has landed."""

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import uvloop
 
-__all__ = ["BOTH", "JUMPING", "Loops", "loops_of"]
-
 Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
 
 

@@ -10,8 +10,6 @@ import pytest
 
 from tests.support.source_tree import ROOT
 
-__all__ = ["unshared"]
-
 
 def unshared(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run a Python ``script`` that may mount and is given ``folder``; skips the test where that is not permitted."""

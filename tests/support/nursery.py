@@ -27,8 +27,6 @@ from typing import IO, Any, Self
 from tests.support import stacks
 from tests.support.waiting import eventually
 
-__all__ = ["Forked", "Nursery", "shared"]
-
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
 STACKS_S = 10.0

@@ -11,8 +11,6 @@ from typing import Any
 
 from aiohttp import web
 
-__all__ = ["CLIENT_ID", "CLIENT_SECRET", "Issuer", "issuing"]
-
 CLIENT_ID = "landing"
 CLIENT_SECRET = "hunter2-is-the-secret"
 

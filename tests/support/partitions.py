@@ -9,8 +9,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-__all__ = ["NULL", "VALUES", "Rows", "plain_readers"]
-
 NULL = "__HIVE_DEFAULT_PARTITION__"
 VALUES = (
     "Bern", "New York", "Zürich", "Málaga", "東京", "😀", "e\u0301", "\u00a0", "\u200b", "\x85", "A/A", "a=b", "x%20x",

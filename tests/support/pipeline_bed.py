@@ -20,8 +20,6 @@ from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceEvents
 from tests.support.pulsar.frames import message_frame, put
 
-__all__ = ["LOG", "Bed", "Chunks", "NotingSink", "NotingSource", "UnloggedNotes"]
-
 LOG = Log("pulsar", "c", "persistent://public/default/t", "0", "0")
 
 

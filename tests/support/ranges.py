@@ -18,8 +18,6 @@ from fastwire_daemon.spark.source.ranges import DataLossError, QueryPartition, R
 from fastwire_daemon.spark.source.system import System
 from tests.support.spark_scene import ROWS, Scene, serve
 
-__all__ = ["ALL", "Ranges", "T"]
-
 T = QueryPartition("t", 0)
 ALL = [b"%d:%d" % (number, row) for number in range(50) for row in range(ROWS)]
 

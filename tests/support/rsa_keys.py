@@ -6,8 +6,6 @@ from functools import cache
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-__all__ = ["Keys", "key_pair"]
-
 
 @dataclass(frozen=True, slots=True)
 class Keys:

@@ -18,8 +18,6 @@ from moto.server import main as serve
 
 from fastwire_daemon.dataset.storage.bucket import Bucket, open_bucket
 
-__all__ = ["Settings", "new_bucket", "s3_server"]
-
 Settings = dict[str, str]
 
 

@@ -11,8 +11,6 @@ from fastwire.columns.scan import Stop
 from fastwire.position import Span
 from tests.support.times import rows_with_times
 
-__all__ = ["Row", "Scanned"]
-
 Row = dict[str, Any]
 
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["SchemaRegistryServer", "framed", "serving"]
-
 
 def framed(id: int, data: bytes) -> bytes:
     """Return a value with the header of its schema."""

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["DIGITS", "assert_each_once", "assert_in_order", "landed_numbers", "numbered", "numbers_of", "visible_files"]
-
 DIGITS = 9
 
 # Ledger, entry, index in the batch; of Kafka the offset alone.

@@ -10,8 +10,6 @@ import re
 
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["ByBroker", "scope", "turn"]
-
 # Patterns of the beginning of a test's name, each with the name of its group. The first that fits counts.
 TOGETHER = (
     (r"tests/real/test_tubemq_guarded", "guarded TubeMQ"),

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Part", "Soaked", "added_up", "commit", "settings"]
-
 # Environment variables that make a soak shorter or longer; the summary names those that were set.
 SETTINGS = ("FASTWIRE_SOAK_SHARE",)
 

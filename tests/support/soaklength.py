@@ -2,8 +2,6 @@
 
 import os
 
-__all__ = ["KILLS", "SHARE", "part_of"]
-
 SHARE = float(os.environ.get("FASTWIRE_SOAK_SHARE") or "1")
 
 

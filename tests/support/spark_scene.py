@@ -21,19 +21,6 @@ from tests.support.kafka.source_pipe import batches
 from tests.support.source_pipe import entries
 from tests.support.tank.bundles import bundle
 
-__all__ = [
-    "ROWS",
-    "SCENES",
-    "KafkaScene",
-    "PulsarScene",
-    "Scene",
-    "Serve",
-    "TankScene",
-    "numbers",
-    "numbers_of",
-    "serve",
-]
-
 ROWS = 10  # of an entry
 
 

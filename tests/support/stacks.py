@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["ASKED", "END", "install"]
-
 ASKED = signal.SIGUSR2
 END = "(end of the stacks)"
 AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")

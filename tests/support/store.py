@@ -7,8 +7,6 @@ from obstore.store import LocalStore
 
 from fastwire_daemon.dataset.storage.bucket import Bucket, StoreAwayError, Upload
 
-__all__ = ["LocalBucket"]
-
 
 class LocalBucket(Bucket):
     """Objects are the files in ``path``. ``before`` and ``after`` are called around requests that write.

@@ -16,8 +16,6 @@ from typing import Self
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import decode_command, encode_command
 
-__all__ = ["Proxy"]
-
 CHUNK = 64 * 1024
 # A frame of one command and nothing else is at most this long when it may be an answer to a lookup.
 LARGEST_ANSWER = 4096

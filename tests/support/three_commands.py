@@ -11,8 +11,6 @@ from pyiceberg.table import Table
 
 from tests.support.source_tree import ROOT
 
-__all__ = ["iceberg_table", "printed_commands"]
-
 LIMIT_S = 300.0
 NO_PORT = 'daemon.http = ""\n'
 USUAL, TOPIC = "kafka://127.0.0.1:9092", "orders"

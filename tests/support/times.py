@@ -5,8 +5,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["EPOCH", "LAST_MILLI", "micros_of", "nearest_millis", "rows_with_times"]
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLI = ((1 << 63) - 1) // 1000
 """The most milliseconds that 64 bits of microseconds hold."""

@@ -22,21 +22,6 @@ from tests.support.source_pipe import AnyPipe, entries
 from tests.support.tank import source_pipe as tank_scene
 from tests.support.tank.bundles import bundles
 
-__all__ = [
-    "ALL_GROUNDS",
-    "GROUNDS",
-    "POLLED",
-    "POLL_S",
-    "WATCHED",
-    "Ground",
-    "KafkaGround",
-    "PulsarGround",
-    "TankGround",
-    "logs",
-    "stages",
-    "values",
-]
-
 WATCHED = pb.FeatureFlags(supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True)
 POLLED = pb.FeatureFlags()
 POLL_S = 0.1

@@ -4,8 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["eventually", "grown", "until"]
-
 PATIENCE_S = 100.0  # only who waits in vain waits so long; less than pytest gives a test
 
 

@@ -5,8 +5,6 @@ import pulsar
 from fastwire.pulsar.format.payload import Compression, Record
 from fastwire.pulsar.producing.batcher import BatchLimits
 
-__all__ = ["assert_read", "records"]
-
 
 def records(codec: Compression, batching: BatchLimits | None, count: int) -> list[Record]:
     """``count`` records with all fields, and some that lack nearly everything; no value comes twice."""

@@ -6,8 +6,6 @@ from time import monotonic
 from ...dataset.tableformat import PublishedTable, Seen, TableLateError
 from ..say import say
 
-__all__ = ["CATALOG_S", "look_within"]
-
 CATALOG_S = 30.0
 """The longest time for an answer of a catalog; the start of the process that asks it takes some of it."""
 

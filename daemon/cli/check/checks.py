@@ -44,17 +44,6 @@ UPKEEP = {
 
 DECODER_BYTES = 64 << 20
 
-__all__ = [
-    "CheckResult",
-    "database_checks",
-    "dataset_checks",
-    "folder_checks",
-    "promise",
-    "refusals",
-    "spark_checks",
-    "static_checks",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:

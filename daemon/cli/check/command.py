@@ -7,8 +7,6 @@ import typer
 from ..exits import EXIT_CONFIG, EXIT_FAILED
 from ..options import ConfigPath
 
-__all__ = ["check"]
-
 
 def check(
     config: ConfigPath,

@@ -16,8 +16,6 @@ from .checks import CheckResult
 from .firstrecords import try_first_records
 from .topics import datasets_of_topics, registered_columns
 
-__all__ = ["check_connections"]
-
 PATIENCE_S = 30.0
 MOST_TROUBLES = 10  # the number of failed partitions that are listed
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...sinks.transform import TransformedValues
     from ...sinks.valuedecoder import ValueDecoder
 
-__all__ = ["try_first_records"]
-
 MOST_TOPICS = 20
 MOST_RECORDS = 100  # of each topic
 PATIENCE_S = 30.0  # for one topic

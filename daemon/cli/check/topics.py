@@ -17,8 +17,6 @@ from ...sinks.registry import dataset_options, value_decoder
 from ...systems.registry import topic_schemas
 from .checks import CheckResult, dataset_checks
 
-__all__ = ["MOST_SHOWN", "datasets_of_topics", "registered_columns"]
-
 MOST_SHOWN = 20
 """Topics with problems, and others, that are told of those of a pipeline."""
 MOST_COLUMNS = 8

@@ -6,8 +6,6 @@ import typer
 
 from ..options import COMPLETE
 
-__all__ = ["completion"]
-
 # Bash takes a colon for the border of a word, and a URL has some: words are counted here, and what is offered begins
 # behind the last colon, because that is what is replaced.
 _BASH = """\

@@ -8,8 +8,6 @@ import typer
 from ..exits import EXIT_FAILED
 from ..options import System, argument
 
-__all__ = ["dev_broker"]
-
 
 def dev_broker(
     system: Annotated[System, typer.Argument(metavar="SYSTEM", help="Protocol to serve.", show_default=False)],

@@ -8,8 +8,6 @@ import typer
 
 from ..options import DatasetPlace, StoreAccess
 
-__all__ = ["erase"]
-
 
 def erase(
     path: DatasetPlace,

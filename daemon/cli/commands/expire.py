@@ -7,8 +7,6 @@ import typer
 
 from ..options import DatasetPlace, StoreAccess
 
-__all__ = ["expire"]
-
 
 def expire(
     path: DatasetPlace,

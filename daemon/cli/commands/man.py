@@ -2,8 +2,6 @@
 
 import typer
 
-__all__ = ["man"]
-
 
 def man(ctx: typer.Context) -> None:
     """Print the manual page of all commands. Its place: /usr/local/share/man/man1/fastwire-consume.1."""

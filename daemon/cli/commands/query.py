@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ...prompt.query import TopicTable
     from ...prompt.read import Records
 
-__all__ = ["query"]
-
 LEAST_BYTES = 16 << 20
 SHOWN = 1000
 

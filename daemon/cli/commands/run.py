@@ -11,8 +11,6 @@ from ..options import ConfigPath, complete_pipeline
 if TYPE_CHECKING:
     from ...config import Config
 
-__all__ = ["run"]
-
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 

@@ -2,8 +2,6 @@
 
 import typer
 
-__all__ = ["schema"]
-
 
 def schema() -> None:
     """Print the JSON Schema of configurations, for editors."""

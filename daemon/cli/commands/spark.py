@@ -12,8 +12,6 @@ from ..say import say
 if TYPE_CHECKING:
     from ...config import SparkConfig
 
-__all__ = ["spark"]
-
 
 def spark(
     config: ConfigPath,

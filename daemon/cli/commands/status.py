@@ -8,8 +8,6 @@ from ...runtime.health import Health
 from ..exits import EXIT_DEGRADED, EXIT_DONE, EXIT_FAILED, EXIT_NOT_READY, EXIT_STUCK
 from ..options import DAEMON_DEFAULT, DaemonName, Timeout
 
-__all__ = ["status"]
-
 _EXITS = {
     Health.HEALTHY: EXIT_DONE,
     "no answer": EXIT_FAILED,

@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["unit"]
-
 
 def unit(
     hardened: Annotated[bool, typer.Option("--hardened", help="Add systemd's sandboxing options.")] = False,

@@ -8,8 +8,6 @@ import typer
 from ..exits import EXIT_DONE, EXIT_FAILED
 from ..options import DatasetPlace, StoreAccess
 
-__all__ = ["verify"]
-
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
 STATEMENT_S = 3600.0  # it counts rows
 

@@ -11,9 +11,6 @@ from fastwire.systems import grammars
 from ..options import BrokerOptions, DatasetPlace, StoreAccess, argument, with_broker_options
 from ..say import say
 
-__all__ = ["dead"]
-
-
 _SYSTEMS = ", ".join(grammar.title for grammar in grammars())
 
 

@@ -13,8 +13,6 @@ from ..say import say
 if TYPE_CHECKING:
     from ...dataset.deadletters.reader import KeptDeadLetter
 
-__all__ = ["DeadLetterFolder", "DeadLetterReasons", "dead_letter_line", "show_dead_letter"]
-
 _SHOWN_BYTES = 48
 _INDEX = "dead-letters.jsonl"
 

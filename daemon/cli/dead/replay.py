@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...dataset.deadletters.replay import Replay
     from ...dataset.storage.bucket import Bucket
 
-__all__ = ["DeadLetterReplay", "Replayed", "topic_in", "waits_for_replay"]
-
 # Letters are sent and marked in groups of so many, or of so many bytes.
 _GROUP_RECORDS, _GROUP_BYTES = 1000, 8 << 20
 

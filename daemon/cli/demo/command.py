@@ -7,8 +7,6 @@ import typer
 
 from ..options import System
 
-__all__ = ["demo"]
-
 FIRST = next(iter(System))
 
 

@@ -31,8 +31,6 @@ from ...systems.registry import system_named
 from ...systems.writer import WriteOptions
 from ..printed import place_of
 
-__all__ = ["DemoFailed", "demo"]
-
 PARTITIONS = 4
 TOPIC = "demo"
 GROUP = "fastwire-demo"

@@ -11,9 +11,6 @@ from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_opt
 from ..say import say
 from ..topicnames import complete_topic
 
-__all__ = ["infer"]
-
-
 Format = Literal["parquet", "arrow", "jsonl", "delta", "iceberg"]
 
 

@@ -10,8 +10,6 @@ from fastwire.systems import grammar_named
 
 from ..options import PASSWORD, TOKEN, BrokerOptions
 
-__all__ = ["Place", "configuration", "lines", "write_new"]
-
 GROUP = "fastwire"
 
 

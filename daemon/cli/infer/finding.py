@@ -14,8 +14,6 @@ from ...dataset.proof.report import counted
 from ...net.schemaregistry import RegistrySchema, TopicSchemas, UnknownSchemaError
 from .framing import WRAPPER, Kind, Sorted
 
-__all__ = ["NothingInferred", "Schema", "findings", "kept"]
-
 Say = Callable[[str], None]
 _SHOWN_IDS = 5
 _BY_BROKERS = frozenset(("AVRO", "JSON", "PROTOBUF"))

@@ -7,8 +7,6 @@ from typing import Any
 
 from fastwire.decode.json.inference import parsed
 
-__all__ = ["WRAPPER", "Kind", "Sorted", "is_change_event"]
-
 HEADER = 5  # bytes: a zero, and the id of a schema (the wire format of Confluent's registry)
 MOST_ID = 1 << 24
 WRAPPER = frozenset({"schema", "payload"})

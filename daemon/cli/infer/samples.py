@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Samples", "newest"]
-
 WINDOWS = ("-1m", "-1h", "-1d", "-30d")
 MOST_ROWS, MOST_TURNS = 200_000, 20  # so many records, or times as many as are wanted, are read at most in a window
 MOST_BYTES = 256 << 20

@@ -10,8 +10,6 @@ from fastwire.systems import grammars
 from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
 from ..topicnames import complete_topic
 
-__all__ = ["produce"]
-
 _NAMED = " or ".join(grammar.title for grammar in grammars() if grammar.topic_is_partition)
 Codec = Literal["none", "lz4", "zlib", "gzip", "zstd", "snappy"]
 _LOAD_BYTES = 1 << 20  # largest size of a batch of generated records, before compression

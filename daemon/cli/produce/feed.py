@@ -17,8 +17,6 @@ from ..retry import open_when_up
 from ..say import say
 from .input import InputError, lines_of
 
-__all__ = ["Aborted", "feed"]
-
 AHEAD_S = 0.02  # the pace waits only when it is ahead by more than this, not for each record
 SHOW_S = 0.2
 

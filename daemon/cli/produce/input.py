@@ -15,8 +15,6 @@ from fastwire.errors import FastwireError
 
 from ...systems.writer import Put
 
-__all__ = ["InputError", "lines_of", "parse_json", "parse_line"]
-
 READ_BYTES = 256 << 10
 BLOCKS = 4  # the number of blocks that are read ahead
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...config import Connection
     from ...sinks.valuedecoder import ValueDecoder
 
-__all__ = ["tail"]
-
 _PATTERNS = " or ".join(pattern_examples())
 
 

@@ -27,8 +27,6 @@ from ..say import say
 if TYPE_CHECKING:
     from ...sinks.valuedecoder import ValueDecoder
 
-__all__ = ["TailFormat", "tail"]
-
 TailFormat = Literal["pretty", "jsonl", "raw"]
 WIDE = 100  # characters; a longer JSON value is printed on several lines
 

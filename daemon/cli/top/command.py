@@ -6,8 +6,6 @@ import typer
 
 from ..options import DAEMON_DEFAULT, DAEMON_HELP, Timeout
 
-__all__ = ["top"]
-
 
 def top(
     daemons: Annotated[

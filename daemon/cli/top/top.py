@@ -16,8 +16,6 @@ from ...runtime.terminal import printable
 from ...service.progress import format_bytes
 from ..daemons import PLACES, Daemon, dataset_facts, look_at, number_of, summed, table_of, texts_of
 
-__all__ = ["screen", "watch"]
-
 _WARNINGS = 3  # of each daemon
 _BEHIND = 3  # partitions of each pipeline, those with the largest backlog
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -11,9 +11,6 @@ from ...runtime.errors import DatasetDamagedError
 from ..storage.base import Storage
 from .entry import LogEntry, entry_name
 
-__all__ = ["all_entries", "check_chain", "check_fit", "check_tail", "entries_behind", "names_are_free", "tail_of"]
-
-
 READ_AHEAD_BYTES = 1 << 20
 _READ_AHEAD = 64  # log entries
 

@@ -24,8 +24,6 @@ from .entry import (
     witnesses_to_json,
 )
 
-__all__ = ["Checkpoint", "checkpoint_name", "newest_checkpoint", "write_checkpoint"]
-
 FORMAT = 1
 
 _NAME = re.compile(r"([0-9]{12})\.json")

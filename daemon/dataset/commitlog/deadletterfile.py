@@ -12,8 +12,6 @@ from ..staging import StagedFile
 from .entry import DeadLetterCount, DeadLetterLike
 from .ipcfile import opened_ipc_file
 
-__all__ = ["ERASED", "DeadLetterFile", "Outbox", "each_dead_letter", "read_dead_letters"]
-
 _SCHEMA = pa.schema(
     [
         pa.field("cluster", pa.string(), nullable=False),

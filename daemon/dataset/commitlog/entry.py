@@ -22,26 +22,6 @@ from fastwire.position import Gap, Log, Position, Span, Until, format_position, 
 
 from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 
-__all__ = [
-    "CHECKPOINTS",
-    "DEAD_LETTERS",
-    "ERASING",
-    "LOG",
-    "STAGING",
-    "DataFile",
-    "DeadLetterCount",
-    "DeadLetterLike",
-    "Erased",
-    "LogEntry",
-    "Replayed",
-    "Replaying",
-    "entry_name",
-    "is_writer",
-    "pack",
-    "timestamp",
-    "unpack",
-]
-
 LOG = "_fastwire/log"
 STAGING = "_fastwire/staging"
 CHECKPOINTS = "_fastwire/checkpoint"

@@ -13,8 +13,6 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.ipc
 
-__all__ = ["opened_ipc_file"]
-
 # Apache Arrow, "Columnar Format", IPC File Format: the mark stands at both ends, and the stream begins at a multiple
 # of eight.
 _MARK = b"ARROW1"

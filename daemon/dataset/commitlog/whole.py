@@ -12,8 +12,6 @@ from ...runtime.errors import DatasetDamagedError
 from ..storage.base import Storage
 from .entry import LOG, entry_name
 
-__all__ = ["NEWEST", "Notes", "check_whole", "noted_number", "noted_numbers", "parents", "visible"]
-
 NEWEST = "_fastwire/newest"
 
 _FOLDER = re.compile("[0-9]{9}")

@@ -15,8 +15,6 @@ from ..commitlog.chain import entries_behind
 from ..commitlog.entry import LogEntry, Replayed, Replaying, entry_name
 from ..storage.base import Storage
 
-__all__ = ["DeadLetterRanges", "Intent", "Replays"]
-
 _READ_AHEAD = 64  # log entries
 
 

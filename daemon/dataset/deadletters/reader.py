@@ -18,8 +18,6 @@ from ..storage.disk import Disk
 from .intents import Replays
 from .reasons import kind_of
 
-__all__ = ["NULL_VALUE", "DeadLetterName", "KeptDeadLetter", "dead_letters"]
-
 NULL_VALUE = "(null value)"
 """Stands behind ``Reason.REFUSED`` for a record without a value, which differs from an empty one."""
 

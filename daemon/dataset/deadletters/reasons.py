@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["field_of", "kind_of"]
-
 _FIELD = re.compile(r" at byte \d+ of .*, in (?P<path>.+)")
 
 

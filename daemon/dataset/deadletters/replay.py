@@ -16,8 +16,6 @@ from ..writer import DatasetWriter
 from .intents import Intent, Replays
 from .reader import DeadLetterName, KeptDeadLetter, dead_letters
 
-__all__ = ["Replay"]
-
 
 class Replay:
     """The dead letters of a dataset that were not written back to a topic yet, their intents and their marks.

@@ -10,8 +10,6 @@ from fastwire.position import Log, format_position
 from ...runtime.logs import get_logger
 from .reasons import field_of, kind_of
 
-__all__ = ["DeadLetterSums"]
-
 MOST_TOLD = 10  # lines of a commit
 MOST_KEPT = 1000  # sums at a time; the dead letters of more are counted together
 

@@ -8,8 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Condition", "ConditionError", "parse_condition"]
-
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>[-+]?[0-9]+(?:\.[0-9]+)?)|(?P<quoted>"(?:[^"]|"")+")
     |(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>[=(),.]))""",

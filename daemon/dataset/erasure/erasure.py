@@ -28,8 +28,6 @@ from ..writer import DatasetWriter
 from .condition import Condition, ConditionError
 from .rewrite import Rewriter, rewriter, rewriter_of_dead_letters
 
-__all__ = ["Erasure", "erase"]
-
 _LOCK = f"{ERASING}/lock"
 _AT_ONCE = 32  # files that one log entry names, and that lie twice on the disk
 _LOOK_S = 0.2

@@ -17,8 +17,6 @@ from ..commitlog.deadletterfile import ERASED, Outbox
 from ..commitlog.ipcfile import opened_ipc_file
 from .condition import Condition
 
-__all__ = ["Found", "Rewriter", "rewriter", "rewriter_of_dead_letters"]
-
 
 class Found(NamedTuple):
     """Rows that are meant, and whether the file has the columns that say so."""

@@ -12,8 +12,6 @@ from fastwire.position import Span, positions_of
 
 from ..commitlog.ipcfile import opened_ipc_file
 
-__all__ = ["checksum_of", "misplaced_rows", "row_counter"]
-
 _PIECE_BYTES = 1 << 20
 
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["NEXT_STEPS", "Problem"]
-
 _RESTORE_FILE = (
     "Restore the file from a backup. Without one, read its records again from the broker into a dataset at a new path; "
     "the log entry says which they are"

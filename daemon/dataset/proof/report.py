@@ -7,8 +7,6 @@ from fastwire.position import Log
 
 from .findings import Problem
 
-__all__ = ["LogReport", "TableReport", "VerifyReport", "counted"]
-
 
 @dataclass(slots=True)
 class TableReport:

@@ -13,8 +13,6 @@ from ..tables.publication import check_fields
 from .findings import Problem
 from .report import TableReport, VerifyReport, counted
 
-__all__ = ["TableAudit"]
-
 
 class TableAudit:
     """The table of a dataset at one moment; ``catalog`` is by default that of the creation."""

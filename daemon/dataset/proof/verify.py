@@ -37,8 +37,6 @@ from .report import LogReport, VerifyReport, counted
 if TYPE_CHECKING:
     from .tableaudit import TableAudit
 
-__all__ = ["verify"]
-
 # Footers are small and far apart, so the disk is the limit and not the processor.
 _THREADS = 8
 # Formats whose rows are counted by reading the whole file: then the bytes are compared as well.

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-__all__ = ["Keys", "keys_of"]
-
 # Keys that end are renewed ten minutes before, or earlier: so each answer is good for this time.
 _GOOD_FOR = timedelta(minutes=5)
 

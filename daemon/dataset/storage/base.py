@@ -7,8 +7,6 @@ Names are relative to the dataset and use "/". A *temporary* is a small file wit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Protocol
 
-__all__ = ["NewFile", "Storage"]
-
 
 class NewFile(Protocol):
     """A new file that is written sequentially; :meth:`Storage.sync` makes it durable."""

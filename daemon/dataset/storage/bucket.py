@@ -24,8 +24,6 @@ from .words import NO_STORE, said
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["LEASE_S", "PART_BYTES", "REFUSED", "Bucket", "Found", "Lease", "StoreAwayError", "Upload", "open_bucket"]
-
 T = TypeVar("T")
 
 PART_BYTES = 8 << 20

@@ -16,8 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any, BinaryIO
 
-__all__ = ["DISK_FULL", "FOLDER_REFUSED", "Disk"]
-
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 # Errors that concern one folder, and not the whole disk.

@@ -15,8 +15,6 @@ from .base import NewFile
 from .disk import FOLDER_REFUSED, Disk
 from .patience import Impatience, Patience, PatientFile
 
-__all__ = ["FolderStorage"]
-
 # A dataset by hour makes new folders for ever; beyond this many the cache of made folders is emptied.
 _FOLDERS_REMEMBERED = 16_384
 _OPEN_AT_ONCE = 128

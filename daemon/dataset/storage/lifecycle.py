@@ -6,8 +6,6 @@ from urllib.parse import urlsplit
 
 from ...config.store import ARCHIVES
 
-__all__ = ["UnreadableRulesError", "harmful", "rules_of"]
-
 _DAY_S = 86_400
 _NO_RULES = "NoSuchLifecycleConfiguration"
 

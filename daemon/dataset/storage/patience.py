@@ -10,8 +10,6 @@ from crc32c import crc32c
 from ...runtime.errors import SinkFailedError
 from .disk import Disk
 
-__all__ = ["Impatience", "Patience", "PatientFile"]
-
 T = TypeVar("T")
 
 # Encoders write headers of a few bytes; a system call for each would cost more than the copy. Many files may be open.

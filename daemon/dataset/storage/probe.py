@@ -10,8 +10,6 @@ from typing import NamedTuple
 from .bucket import Bucket
 from .disk import Disk
 
-__all__ = ["Check", "probe", "probe_bucket"]
-
 _RACERS = 8
 _ROUNDS = 10
 

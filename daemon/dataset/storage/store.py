@@ -18,8 +18,6 @@ from .bucket import PART_BYTES, Bucket, Lease, StoreAwayError
 from .patience import Patience
 from .upload import UploadedFile
 
-__all__ = ["ObjectStorage"]
-
 _READ_BYTES = 256 << 10
 _LOOKS = 5  # for a copy, before it is asked for again: the store may have given it up
 _TAIL_BYTES = 64 << 10

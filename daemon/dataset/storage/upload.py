@@ -9,8 +9,6 @@ from crc32c import crc32c
 from .bucket import PART_BYTES, Bucket, Upload
 from .patience import Patience
 
-__all__ = ["UploadedFile"]
-
 # Up to this size a part waits in memory, and pieces of it are gathered. Hundreds of files may be open.
 _MEMORY_BYTES = 64 << 10
 

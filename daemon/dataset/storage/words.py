@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["NO_STORE", "said"]
-
 NO_STORE = (
     "what answers is not an object store, because an ETag is missing: check store.endpoint, and for a proxy or a login "
     "page before it"

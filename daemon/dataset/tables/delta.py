@@ -22,8 +22,6 @@ from ..tableformat import OWNER, AddedFile, Seen, TableRacedError, TableStoppedE
 from ..tableschema import field, plain_type
 from .statistics import statistics_of
 
-__all__ = ["DeltaLog"]
-
 LOG = "_delta_log"
 
 # An application's transaction may be forgotten by then, and its files would be added again.

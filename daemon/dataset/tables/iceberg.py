@@ -16,8 +16,6 @@ from ..tableformat import AddedFile, Seen, TableStoppedError
 from ..tableschema import field, plain_type
 from .icebergprocess import ANSWER_S, Client, worker_of
 
-__all__ = ["IcebergTable"]
-
 # A round of requests of a caller that does not wait for the catalog.
 _HASTY_S = 2.0
 _OF_TABLE = ("table", "branch")

@@ -18,8 +18,6 @@ from ..place import storage_at
 from ..storage.base import Storage
 from ..storage.bucket import Bucket, open_bucket
 
-__all__ = ["TableFileIO", "file_properties"]
-
 _ROOT, _LOCATION, _ACCESS = "fastwire.root", "fastwire.location", "fastwire.access"
 # Those of S3 as the library has them, for files of the table that other programs have put elsewhere.
 _ELSEWHERE = {

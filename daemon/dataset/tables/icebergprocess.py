@@ -19,8 +19,6 @@ from typing import Any
 
 from ..tableformat import TableLateError, TableRacedError, TableStoppedError
 
-__all__ = ["ANSWER_S", "MOST", "Client", "Worker", "worker_of"]
-
 ANSWER_S = 90.0
 """The longest time for an answer, in seconds: a start of the process takes some of it."""
 MOST = 4

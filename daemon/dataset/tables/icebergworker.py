@@ -70,8 +70,6 @@ from ..tableformat import OWNER
 from .icebergfiles import TableFileIO, file_properties
 from .statistics import beyond_calendar
 
-__all__ = ["main"]
-
 UPTO = "fastwire.upto"
 """Property of a table: the log entry up to which it has the files of the dataset, written with the files."""
 

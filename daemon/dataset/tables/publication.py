@@ -19,8 +19,6 @@ from ..storage.base import Storage
 from ..tableformat import AddedFile, PublishedTable, Seen, TableLateError, TableRacedError, TableStoppedError
 from ..tableschema import data_columns, partition_columns, partition_values, with_fields
 
-__all__ = ["TablePublication", "check_fields"]
-
 # Limits of one commit of the table.
 _MOST_ENTRIES, _MOST_FILES = 64, 2000
 # Each race is lost to a commit of another process, so the table makes progress.

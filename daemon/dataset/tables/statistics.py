@@ -8,8 +8,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["beyond_calendar", "statistics_of"]
-
 _MILLISECOND = timedelta(milliseconds=1)
 # The first and the last day of Python's calendar, in days since 1970; and the parts of a day by unit.
 _FIRST_DAY, _LAST_DAY = (

@@ -9,8 +9,6 @@ from . import coordinator, fetch, metadata, producers, transactions
 from .cluster import Cluster
 from .connection import Handler, KafkaConnection
 
-__all__ = ["HANDLERS", "KafkaDevBroker"]
-
 HANDLERS: dict[int, Handler] = {
     Key.API_VERSIONS: metadata.api_versions,
     Key.METADATA: metadata.metadata,

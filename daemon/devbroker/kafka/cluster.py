@@ -22,8 +22,6 @@ from .logins import MECHANISMS, Users
 from .requests import Request, versions_of
 from .topics import PartitionLog, StoredTopic, TransactionalId
 
-__all__ = ["Cluster", "FetchSession", "FetchedPartition", "KafkaOptions", "Refusal"]
-
 FetchedPartition = TopicPartition | TopicIdPartition
 """Name or id of a topic, as a Fetch request has it, and number of a partition."""
 

@@ -15,8 +15,6 @@ from .cluster import Cluster
 from .logins import Login, LoginRefusedError
 from .requests import Request
 
-__all__ = ["Handler", "KafkaConnection"]
-
 MAX_REQUEST = 100 << 20
 
 

@@ -13,8 +13,6 @@ from ..base import RefusedError
 from ..delayed import Timer
 from .topics import StoredTopic
 
-__all__ = ["ConsumerGroup", "ConsumerMember"]
-
 LEFT = -1
 JOINS = 0
 

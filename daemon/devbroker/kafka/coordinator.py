@@ -11,8 +11,6 @@ from .connection import KafkaConnection
 from .groups import Group, Member, State
 from .requests import Request
 
-__all__ = ["commit", "committed", "consumer_heartbeat", "find_coordinator", "heartbeat", "join", "leave", "sync"]
-
 # First versions of a behaviour (spec: kafka 12).
 MEMBER_ID_FIRST = 4  # JoinGroup: a member gets its id before it joins
 LEAVE_SEVERAL = 3  # LeaveGroup

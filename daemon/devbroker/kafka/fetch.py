@@ -13,8 +13,6 @@ from .connection import KafkaConnection
 from .requests import Request
 from .topics import PartitionLog, StoredTopic
 
-__all__ = ["epoch_ends", "fetch", "list_offsets"]
-
 EARLIEST = -2
 LATEST = -1
 SESSIONS_SINCE = 7

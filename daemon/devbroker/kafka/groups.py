@@ -13,8 +13,6 @@ from ..base import RefusedError
 from ..delayed import Timer
 from .consumer_group import ConsumerGroup
 
-__all__ = ["Group", "Member", "State", "assigned_partitions"]
-
 Answer = Callable[[Body], None]
 
 

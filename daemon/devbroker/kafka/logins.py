@@ -11,8 +11,6 @@ from fastwire.kafka.format.error import Code
 from fastwire.kafka.protocol.connection import Key
 from fastwire.kafka.protocol.sasl import LEAST_ITERATIONS, Scram
 
-__all__ = ["MECHANISMS", "Login", "LoginRefusedError", "Users"]
-
 AGAIN_S = 1.0  # seconds after a login before another one is taken
 OF_LOGINS = frozenset({Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE})
 

@@ -11,8 +11,6 @@ from .connection import KafkaConnection
 from .requests import Request
 from .topics import StoredTopic
 
-__all__ = ["api_versions", "create_topics", "delete_topics", "describe_configs", "metadata"]
-
 INVALID_PARTITIONS = 37
 NO_ID = bytes(16)
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

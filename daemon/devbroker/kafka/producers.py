@@ -11,8 +11,6 @@ from .connection import KafkaConnection
 from .requests import Request
 from .transactions import check_batch, identify
 
-__all__ = ["init_producer_id", "produce"]
-
 INVALID_REQUIRED_ACKS = 21
 INVALID_RECORD = 87
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from fastwire.kafka.format.message import Api, Body, decode_request
 from fastwire.kafka.protocol.connection import Key
 
-__all__ = ["RELEASES", "Request", "Versions", "versions_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -9,8 +9,6 @@ from fastwire.kafka.producing.payload import MAX_SEQUENCE, BatchHead, place_batc
 from ..base import RefusedError
 from ..topiclog import TopicLog
 
-__all__ = ["PartitionLog", "StoredTopic", "TransactionalId"]
-
 REMEMBERED = 5  # batches of a producer by which a repeated one is recognized (spec: kafka 14)
 
 

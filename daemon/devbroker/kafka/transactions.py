@@ -14,8 +14,6 @@ from .connection import KafkaConnection
 from .requests import Request
 from .topics import TransactionalId
 
-__all__ = ["add_partitions", "check_batch", "end", "identify"]
-
 ABORT, COMMIT = 0, 1
 
 

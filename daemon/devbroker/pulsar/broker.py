@@ -7,8 +7,6 @@ from . import consumers, metadata, producers
 from .cluster import Cluster
 from .connection import Handlers, PulsarConnection
 
-__all__ = ["HANDLERS", "PulsarDevBroker"]
-
 Command = pb.BaseCommand
 
 HANDLERS: Handlers = {

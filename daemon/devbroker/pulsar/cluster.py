@@ -19,8 +19,6 @@ from .options import PulsarOptions
 from .subscriptions import ConsumerState, Subscription
 from .topics import StoredTopic, TopicWatcher
 
-__all__ = ["Cluster"]
-
 FIRST_LEDGER = 3  # ledger ids have small gaps, as on a real broker
 LEDGER_STEP = 2
 

@@ -23,8 +23,6 @@ from .logins import Login, Shown
 from .subscriptions import ConnectedConsumer
 from .topics import ConnectedProducer, TopicWatcher
 
-__all__ = ["NO_REQUEST", "Handler", "Handlers", "PulsarConnection"]
-
 NO_REQUEST = (1 << 64) - 1  # request id of a message that is no response
 REFRESH = b"PulsarAuthRefresh"
 # The official C++ client numbers these with a counter of their own, so their ids meet those of other requests.

@@ -10,18 +10,6 @@ from .frame import ack_bits
 from .ledgers import ManagedLedger
 from .subscriptions import ConnectedConsumer
 
-__all__ = [
-    "ack",
-    "close_consumer",
-    "consumer_stats",
-    "flow",
-    "get_last_message_id",
-    "redeliver",
-    "seek",
-    "subscribe",
-    "unsubscribe",
-]
-
 Command = pb.BaseCommand
 Type = pb.CommandSubscribe
 KEY_SHARED_SINCE = 14

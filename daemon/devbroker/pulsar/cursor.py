@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 from ..topiclog import TopicLog
 
-__all__ = ["Cursor", "Ranges"]
-
 
 class Ranges:
     """A set of integers as disjoint half-open runs in ascending order; touching runs are merged."""

@@ -13,8 +13,6 @@ from fastwire.pulsar.producing.router import murmur3_32
 
 from .cursor import Cursor
 
-__all__ = ["AttachedConsumer", "Dispatcher", "KeyShared", "SharedDispatcher", "SingleActive", "key_slot"]
-
 SLOTS = 65536  # hash slots of Key_Shared
 
 ROUND_BYTES = 1 << 20  # bytes sent to one subscription in a turn of the event loop

@@ -5,8 +5,6 @@ from struct import Struct
 
 from fastwire.wire.writer import encode_varint
 
-__all__ = ["MessageHeader", "ack_bits", "ack_words"]
-
 _SIZES = Struct(">II")
 _WORD = (1 << 64) - 1
 

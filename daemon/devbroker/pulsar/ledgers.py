@@ -8,8 +8,6 @@ from fastwire.pulsar.names.topic import partition_index
 
 from ..topiclog import TopicLog
 
-__all__ = ["Ledgers", "ManagedLedger", "signed"]
-
 EARLIEST = (1 << 64) - 1  # ledger and entry of the id that means "from the beginning"
 LATEST = (1 << 63) - 1
 

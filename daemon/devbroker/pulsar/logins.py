@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ..delayed import Timer
 
-__all__ = ["Authenticate", "Login", "Shown", "basic", "bearer", "certificate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:

@@ -11,15 +11,6 @@ from .cluster import Cluster
 from .connection import PulsarConnection
 from .topics import TopicWatcher, matcher, topics_of
 
-__all__ = [
-    "get_schema",
-    "lookup",
-    "partitioned_metadata",
-    "topics_of_namespace",
-    "unwatch_topics",
-    "watch_topics",
-]
-
 LONGEST_PATTERN = 50  # that the broker applies to topics itself
 
 Metadata = pb.CommandPartitionedTopicMetadataResponse

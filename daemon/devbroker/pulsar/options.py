@@ -7,8 +7,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 
 from .logins import Authenticate
 
-__all__ = ["PulsarOptions"]
-
 
 @dataclass(frozen=True)
 class PulsarOptions:

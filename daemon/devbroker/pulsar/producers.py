@@ -9,8 +9,6 @@ from ..base import RefusedError
 from .connection import PulsarConnection
 from .topics import ConnectedProducer, StoredTopic
 
-__all__ = ["close_producer", "open_producer", "send"]
-
 NOWHERE = (1 << 64) - 1  # ledger and entry in the receipt of a repeated entry
 
 

@@ -15,8 +15,6 @@ from .frame import MessageHeader, ack_bits
 from .ledgers import ManagedLedger, signed
 from .options import PulsarOptions
 
-__all__ = ["ConnectedConsumer", "ConsumerConnection", "ConsumerState", "Subscription"]
-
 Type = pb.CommandSubscribe
 SHARED_TYPES = (Type.Shared, Type.Key_Shared)
 

@@ -14,8 +14,6 @@ from .ledgers import ManagedLedger
 from .options import PulsarOptions
 from .subscriptions import Subscription
 
-__all__ = ["ConnectedProducer", "ProducerAccess", "ProducerConnection", "StoredTopic", "TopicWatcher", "topics_of"]
-
 
 class ProducerConnection(Protocol):
     """The connection of a producer, as its topic uses it."""

@@ -9,8 +9,6 @@ from . import consume, metadata, producers
 from .cluster import Cluster
 from .connection import Handler, TankConnection
 
-__all__ = ["HANDLERS", "TankDevBroker"]
-
 HANDLERS: dict[int, Handler] = {
     MessageType.PRODUCE: producers.produce,
     MessageType.CONSUME: consume.consume,

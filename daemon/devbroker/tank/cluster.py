@@ -15,8 +15,6 @@ from ..delayed import HeldRequests
 from ..server import Connection, on_loop
 from .topics import PartitionLog
 
-__all__ = ["Cluster", "Refusal", "TankOptions"]
-
 _OF_MORE = frozenset({ProduceCode.REDIRECT, ProduceCode.READ_ONLY, ProduceCode.UNKNOWN_TOPIC})
 _PLAIN = frozenset({PartitionStatus.SYSTEM_FAULT, PartitionStatus.NO_LEADER, PartitionStatus.UNKNOWN_PARTITION})
 

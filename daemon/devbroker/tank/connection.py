@@ -11,8 +11,6 @@ from ..delayed import Timer
 from ..server import Connection
 from .cluster import Cluster
 
-__all__ = ["Handler", "TankConnection"]
-
 Handler = Callable[["TankConnection", bytes], None]
 """Answers a request, given its payload, now or later."""
 

@@ -10,8 +10,6 @@ from fastwire.wire.writer import encode_varint
 
 from ..base import RefusedError
 
-__all__ = ["PartitionLog", "StoredBundle"]
-
 MOST_MESSAGES = 65_535  # a broker counts the messages of a bundle modulo 65,536 in some places (spec: tank 5.4)
 EXTRA = 0x80
 

@@ -12,8 +12,6 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.text import BrokerPartition
 from fastwire.tubemq.groups.membership import EventType
 
-__all__ = ["Group", "Member"]
-
 
 @dataclass(slots=True)
 class Member:

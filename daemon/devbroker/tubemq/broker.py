@@ -12,8 +12,6 @@ from . import consume, members, producers
 from .cluster import Cluster
 from .connection import Handler, TubeMQConnection
 
-__all__ = ["HANDLERS", "TubeMQDevBroker"]
-
 HANDLERS: dict[Method, tuple[Handler, type[Message]]] = {
     Method.PRODUCER_REGISTER: (producers.register, pb.RegisterResponseM2P),
     Method.PRODUCER_HEARTBEAT: (producers.heartbeat, pb.HeartResponseM2P),

@@ -19,8 +19,6 @@ from .balance import Group
 from .groups import Progress
 from .topics import StoredMessage, Topic
 
-__all__ = ["BROKER_ID", "Cluster", "Failure", "TubeMQOptions"]
-
 BROKER_ID = 1
 
 

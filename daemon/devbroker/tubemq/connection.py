@@ -24,8 +24,6 @@ from ..base import RefusedError
 from ..server import Connection
 from .cluster import Cluster
 
-__all__ = ["Handler", "TubeMQConnection", "answer"]
-
 HEAD = 12
 BLOCK_HEAD = 4
 CORE = "org.apache.inlong.tubemq.corerpc.exception"

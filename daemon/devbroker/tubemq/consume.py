@@ -17,8 +17,6 @@ from .groups import Owner, Progress, Window
 from .logins import check_identity
 from .topics import Topic
 
-__all__ = ["commit", "get", "heartbeat", "register"]
-
 NOT_FOUND_MS = 150  # minLimitTime of a 404 that is not at the end
 
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from .topics import Batch, Store
 
-__all__ = ["Owner", "Progress", "Window"]
-
 
 @dataclass(slots=True)
 class Window:

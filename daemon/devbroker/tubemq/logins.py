@@ -10,8 +10,6 @@ from ...runtime.clock import now_ms
 from ..base import RefusedError
 from .cluster import Cluster
 
-__all__ = ["check_identity", "check_signature"]
-
 LONGEST = 1024  # characters of a client id and of a group
 WINDOW_MS = 20_000  # between the time of a signature and the Master's clock
 

@@ -16,8 +16,6 @@ from .cluster import BROKER_ID, Cluster
 from .connection import TubeMQConnection
 from .logins import check_identity, check_signature
 
-__all__ = ["close", "heartbeat", "metadata", "node_heartbeat", "register", "register_node"]
-
 NO_RULES = UNDEFINED, " "  # id and text
 OFFSETS = re.compile(r"(\d+:[^:,=]+:\d+=\d+)(,\d+:[^:,=]+:\d+=\d+)*")  # the form of requiredPartition
 

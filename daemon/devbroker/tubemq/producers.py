@@ -13,8 +13,6 @@ from .connection import TubeMQConnection
 from .logins import check_identity, check_signature
 from .topics import StoredMessage
 
-__all__ = ["close", "heartbeat", "register", "send"]
-
 UNCHECKED = -1  # a check sum that is not compared
 
 

@@ -4,8 +4,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-__all__ = ["ENTRY", "STORE", "Batch", "Store", "StoredMessage", "Topic"]
-
 ENTRY = 28  # bytes of an entry of the index, in which offsets count
 HEAD = 52  # bytes of a message in the data file, beside its payload
 WINDOW = 1000  # entries of the index that one read looks at

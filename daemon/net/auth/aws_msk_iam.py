@@ -10,8 +10,6 @@ from botocore.awsrequest import AWSRequest
 
 from .base import AuthError, UnavailableError
 
-__all__ = ["tokens"]
-
 LIFETIME_S = 900  # the most that brokers accept
 SERVICE = "kafka-cluster"
 

@@ -4,8 +4,6 @@ from typing import Protocol
 
 from fastwire.errors import FastwireError
 
-__all__ = ["AuthError", "Credentials", "NoCredentials", "TlsCredentials", "UnavailableError"]
-
 
 class AuthError(FastwireError):
     """There are no credentials, and a retry cannot help: a missing file, a refused client. The text has no secret."""

@@ -7,8 +7,6 @@ from ...config import OAuth2Config
 from .base import AuthError
 from .secret import read_secret
 
-__all__ = ["ClientKey", "read_client_key"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClientKey:

@@ -16,8 +16,6 @@ from ..tls import ClientTls
 from .base import AuthError, UnavailableError
 from .client_key import ClientKey, read_client_key
 
-__all__ = ["OAuth2Credentials"]
-
 DISCOVERY = "/.well-known/openid-configuration"
 REQUEST_TIMEOUT_S = 10.0
 LARGEST_ANSWER = 1 << 20

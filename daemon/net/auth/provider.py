@@ -14,8 +14,6 @@ from ...runtime.tasks import in_thread
 from .base import AuthError, UnavailableError
 from .secret import sound_token
 
-__all__ = ["GROUP", "ProvidedCredentials"]
-
 GROUP = "fastwire.tokens"
 TIMEOUT_S = 30.0
 MOST_CALLS = 16  # at once, also of calls that were given up and have not ended

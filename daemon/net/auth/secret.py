@@ -8,8 +8,6 @@ from urllib.parse import unquote, urlsplit
 from ...config.secretpath import shown_path
 from .base import AuthError
 
-__all__ = ["BasicCredentials", "TokenCredentials", "password_from", "read_secret", "sound_token", "token_from"]
-
 
 class TokenCredentials:
     """Authentication by a token (JWT) that ``read`` returns at each use."""

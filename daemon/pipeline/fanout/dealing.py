@@ -12,8 +12,6 @@ from fastwire.position import Log
 
 from ...encoders.gather import deal, memory_of
 
-__all__ = ["Dealer"]
-
 ENOUGH_ROWS = 65_536
 LATE_S = 0.1  # a row waits no longer for others to be dealt with
 TOPIC = "topic"  # the column

@@ -34,8 +34,6 @@ from .landings import Landings, Running
 from .places import Found, Places
 from .totals import Totals
 
-__all__ = ["FanOut"]
-
 LOOK_S = 0.25
 WORKERS = 8
 SLOW_S = 2.0  # a call of a sink takes longer: while its chunks wait, its partitions are paused
@@ -357,7 +355,7 @@ class FanOut:
         for landing in self._landings.running():
             landing.pipeline.refresh_soon()
 
-    # --- for the pipelines of datasets: see ``landing.Shared``
+    # --- for the pipelines of datasets: see ``landing._Shared``
 
     @property
     def source(self) -> ShareableSource:

@@ -21,8 +21,6 @@ from ..figures import PipelineFigures
 from ..pipeline import SINK_LIMIT_S, Pipeline
 from ..until_end import unpublished
 
-__all__ = ["Landing", "LandingBudget", "LandingMetrics", "LandingPipeline", "SharedSource"]
-
 log = get_logger("pipeline")
 
 FIRST_S, MOST_S = 5.0, 300.0  # pauses before a dataset that has failed is tried again
@@ -272,7 +270,7 @@ class Landing:
         return told
 
 
-class Shared(Protocol):
+class _Shared(Protocol):
     """The fan-out, as its datasets need it."""
 
     coverage: Coverage
@@ -296,7 +294,7 @@ class SharedSource:
     offering = False
     stage_ns: Mapping[str, int] = {}
 
-    def __init__(self, shared: Shared, landing: Landing) -> None:
+    def __init__(self, shared: _Shared, landing: Landing) -> None:
         self._shared = shared
         self._landing = landing
         self._source = shared.source
@@ -305,7 +303,7 @@ class SharedSource:
         return getattr(self._source, name)
 
     @classmethod
-    def of_dataset(cls, shared: Shared, landing: Landing, cluster: str | None, expected: str | None) -> "SharedSource":
+    def of_dataset(cls, shared: _Shared, landing: Landing, cluster: str | None, expected: str | None) -> "SharedSource":
         """Return the source for a dataset that is open. Raises DatasetMismatchError for one that is another's.
 
         ``cluster`` is the name of its cluster, ``expected`` that of the others.
@@ -375,7 +373,7 @@ class SharedSource:
 class LandingBudget:
     """The budget of the process as one of many pipelines sees it: its memory is counted by the fan-out."""
 
-    def __init__(self, shared: Shared, landing: Landing) -> None:
+    def __init__(self, shared: _Shared, landing: Landing) -> None:
         self._shared = shared
         self._landing = landing
 

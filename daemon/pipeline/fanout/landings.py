@@ -12,8 +12,6 @@ from ..impairments import MOST_NAMED
 from ..sinkfailures import EMPTY_LOOK_S
 from .landing import Landing, LandingPipeline
 
-__all__ = ["Landings", "Running"]
-
 log = get_logger("pipeline")
 
 NEVER = (0.0, 0.0)

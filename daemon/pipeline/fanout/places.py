@@ -12,8 +12,6 @@ from ...dataset.roots import standings
 from ...runtime.errors import DatasetMismatchError
 from ...sinks.base import LoggedSink, Sink
 
-__all__ = ["Found", "Places"]
-
 
 class Found(NamedTuple):
     """The datasets that exist: the name of the cluster for new ones, and what has landed in all together."""

@@ -6,8 +6,6 @@ from typing import Any
 
 from ..figures import PipelineFigures
 
-__all__ = ["Totals"]
-
 _REMEMBERED = 10
 
 

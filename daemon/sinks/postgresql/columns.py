@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 from fastwire.columns.text import LineFormatter
 from fastwire.decode.evolution import Column
 
-__all__ = ["Held", "fitting", "misfit", "sql_type", "too_fine"]
-
 _SQL: Mapping[pa.DataType, str] = {
     pa.null(): "text", pa.bool_(): "boolean", pa.int8(): "smallint", pa.int16(): "smallint", pa.int32(): "integer",
     pa.int64(): "bigint", pa.uint8(): "smallint", pa.uint16(): "integer", pa.uint32(): "bigint",

@@ -14,8 +14,6 @@ from fastwire.decode.evolution import Column
 from ...config.decode import DELETED
 from .rows import Gathered, counting
 
-__all__ = ["COLUMNS", "columns_in", "opened"]
-
 COLUMNS = ("before", "after", "op")
 _SETS, _DELETES, _EMPTIES = ("c", "r", "u"), "d", "t"
 _NOT_SENT = "__debezium_unavailable_value"

@@ -10,8 +10,6 @@ from fastwire.position import Log, Span
 
 from .rows import Letter, Ready
 
-__all__ = ["Fates", "fates_of"]
-
 
 class Fates(NamedTuple):
     """Records of one log in one roll."""

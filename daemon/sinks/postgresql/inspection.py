@@ -10,8 +10,6 @@ from .making import server_of, target_of
 from .session import Refused, Session, failing, quoted
 from .sink import PostgresSink
 
-__all__ = ["inspect"]
-
 OLDEST = 120_000  # by server_version_num: the oldest version that its makers still maintain
 
 

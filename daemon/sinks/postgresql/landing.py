@@ -20,8 +20,6 @@ from .recorded import Recorded
 from .rows import Letter, Ready
 from .session import Session
 
-__all__ = ["Landing", "Roll"]
-
 
 class Roll(NamedTuple):
     """The content of one commit."""

@@ -16,8 +16,6 @@ from ...runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .fates import Fates
 from .session import Session, quoted
 
-__all__ = ["COVERAGE", "FORMAT", "LETTERS", "OF_LOG", "TABLES", "Entry", "Ledger"]
-
 FORMAT = 1
 TABLES, COVERAGE, LETTERS = "fastwire_tables", "fastwire_coverage", "fastwire_dead_letters"
 OF_LOG = ("system", "cluster", "topic", "incarnation", "partition")

@@ -10,8 +10,6 @@ from .rows import Letter, Ready, counting
 from .session import Refused, Session, quoted
 from .target import Target
 
-__all__ = ["Appending", "Loading", "Replacing", "place"]
-
 STAGE = "fastwire_stage"
 _AT, _DELETED = "_fastwire_at", "_fastwire_deleted"
 COPY_BYTES = 32 << 20  # of one statement, which has a limit of time

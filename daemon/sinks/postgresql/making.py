@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..transform import TransformedValues
     from ..valuedecoder import ValueDecoder
 
-__all__ = ["NAMES", "make_sink", "server_of", "target_of"]
-
 NAMES = NameRule(longest=63)
 
 

@@ -9,8 +9,6 @@ from fastwire.decode.evolution import Column
 
 from ...config.arrowcolumns import arrow_schema
 
-__all__ = ["PostgresOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresOptions:

@@ -11,8 +11,6 @@ from .fates import Fates
 from .ledger import COVERAGE, LETTERS, TABLES, Ledger
 from .session import Refused, Server, Session, failing, quoted
 
-__all__ = ["TableReport", "verify_tables"]
-
 _SCHEMAS = f"""
 SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relname = '{TABLES}' ORDER BY 1

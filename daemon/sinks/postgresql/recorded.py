@@ -22,8 +22,6 @@ from .options import PostgresOptions
 from .session import Server, Session
 from .target import Target
 
-__all__ = ["Recorded"]
-
 ADD_LOCK_TIMEOUT = "3s"
 
 

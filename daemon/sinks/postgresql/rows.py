@@ -11,8 +11,6 @@ from ...config.decode import DELETED
 from ..recordrows import Runs
 from .columns import Held, fitting
 
-__all__ = ["Gathered", "Letter", "Ready", "counting", "prepared"]
-
 NO_KEY = ("23502", "a column of its key is null")
 _VALUE = "value"
 

@@ -34,8 +34,6 @@ from .target import Target
 if TYPE_CHECKING:
     from ..transform import TransformedValues
 
-__all__ = ["PostgresSink"]
-
 _log = get_logger("sink")
 
 MANY_LETTERS = 100  # of one roll: the next ones are smaller, so that a search for more does not hold rows for long

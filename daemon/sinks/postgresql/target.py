@@ -9,8 +9,6 @@ import pyarrow as pa
 from .columns import Held, misfit, sql_type
 from .session import Session, quoted
 
-__all__ = ["Found", "Target"]
-
 _COLUMNS = """
 SELECT json_agg(json_build_object(
     'name', a.attname, 'text', format_type(a.atttypid, a.atttypmod), 'type', CASE WHEN b.typelem <> 0 AND b.typlen = -1

@@ -13,24 +13,6 @@ from fastwire.errors import FastwireError
 from ...dataset.storage.disk import Disk
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = [
-    "check_keys",
-    "claim",
-    "drop_cut_logs",
-    "drop_unbegun",
-    "files_between",
-    "keep",
-    "keep_split",
-    "keys_path",
-    "landed_path",
-    "newest_batch",
-    "read_end",
-    "read_origin",
-    "read_split",
-    "release",
-    "split_path",
-]
-
 _OFFSETS, _COMMITS, _FILES = "offsets", "commits", "sources/0"
 _NO_OFFSET = "-"  # of a source without one
 _STATE = "state"  # of operators of Spark's, which jobs have no more

@@ -19,8 +19,6 @@ from fastwire.wire.pool import Pool
 
 from .schema import Decoded, Reader, SchemaError
 
-__all__ = ["AvroValues", "JsonValues", "ProtobufValues"]
-
 _MEMORY = 256 << 20
 """Bytes for the columns of one task. A single record may take a fourth of them."""
 

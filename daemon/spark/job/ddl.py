@@ -11,8 +11,6 @@ from fastwire.decode.program import MOST_COLUMNS, MOST_DEPTH, Node, Step, flatte
 from .compiled import JsonValues
 from .schema import SchemaError
 
-__all__ = ["json_values", "read_ddl"]
-
 # By Spark's name: the keys of a step, and the Arrow type of Spark's column.
 _TYPES: Mapping[str, tuple[Mapping[str, Any], pa.DataType]] = {
     "boolean": ({"shape": "bool", "operation": "bool", "arrow": "b"}, pa.bool_()),

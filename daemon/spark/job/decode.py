@@ -3,8 +3,6 @@
 from ...config import ConfigError, Problem, SparkDecode
 from .schema import Decoder, SchemaError
 
-__all__ = ["make_decoder"]
-
 
 def make_decoder(decode: SparkDecode, key: str, *, by_number: bool = False) -> Decoder | None:
     """Return the decoder for a schema file; None if values stay as they are.

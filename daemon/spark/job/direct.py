@@ -14,8 +14,6 @@ from ..source.dialects import dialect_of
 from ..source.options import LANDED, parse_options
 from ..source.rows import PLACE
 
-__all__ = ["read_brokers", "reader_options", "stream_brokers"]
-
 
 def reader_options(source: SparkBrokers, *, streaming: bool, limited: bool = True) -> dict[str, str]:
     """Return the options equivalent to ``source``. A batch query is a trial: it has no limits and moves no cursor."""

@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["OTHER_ROWS", "cause", "details", "is_passing"]
-
 _MOST = 2000
 OTHER_ROWS = "other rows than when its keys were read"
 # Spark gives its Python processes ten seconds to start, and a busy machine may not.

@@ -9,8 +9,6 @@ import pyarrow.parquet as pq
 from ..source.rows import arrow_schema
 from .split import Pieces
 
-__all__ = ["ORDINALS", "PATH", "LandedFiles", "RestOfFiles"]
-
 PATH = "path"
 ORDINALS = ("__file", "__row")  # the number of a landed file in its dataset, and that of a row in it
 _ROWS = 16_384  # of a batch

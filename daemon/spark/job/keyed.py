@@ -18,8 +18,6 @@ from fastwire.columns.keyhash import chain_cells, chain_words
 
 from .split import Pieces
 
-__all__ = ["MARK", "MARKS", "MARKS_DDL", "NO_TIME", "KeyedRows", "write_marks"]
-
 MARK = np.dtype([("first", "<u8"), ("second", "<u8"), ("row", "<u8"), ("time", "<i8")])
 """A good row: the hash of its key, a hash of the row's own, and its time in microseconds."""
 NO_TIME = np.iinfo(np.int64).min

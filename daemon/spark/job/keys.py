@@ -24,8 +24,6 @@ from .checkpoint import keep, keys_path
 from .keyed import MARK, MARKS_DDL, NO_TIME, KeyedRows, write_marks
 from .split import Pieces
 
-__all__ = ["FoundRows", "Keys"]
-
 _log = get_logger("spark")
 _CHUNK = 1 << 20  # rows, or keys, in memory at a time: some 100 B each
 _KEPT = 100  # batches back to which a checkpoint may fall, as Spark keeps its own

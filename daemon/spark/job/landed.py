@@ -11,8 +11,6 @@ from ...runtime.errors import DatasetError, DatasetMismatchError
 from ..source.rows import ddl, is_row
 from .files import PATH
 
-__all__ = ["landed_columns", "read_landed", "stream_files", "stream_landed"]
-
 # Spark forgets files much older than the newest, so a job that was stopped for long would skip unread files.
 _FOR_EVER = "36500d"
 _FILES = "path string, modificationTime timestamp, length bigint, content binary"

@@ -39,8 +39,6 @@ from .task import REPORT_DDL, Access, FileLayout, write_rows
 if TYPE_CHECKING:
     from .keys import Keys  # NumPy is there where Spark is
 
-__all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
-
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:

@@ -21,8 +21,6 @@ from .table import columns_of, table_options
 if TYPE_CHECKING:
     from .keyed import KeyedRows  # NumPy is there where Spark is
 
-__all__ = ["Plan", "plan_job", "split_of"]
-
 _MADE: Sequence[Literal["date", "hour"]] = ("date", "hour")
 
 

@@ -23,8 +23,6 @@ from ..source.offsets import Offsets, read_offsets
 from ..source.ranges import QueryPartition
 from .checkpoint import files_between, read_end
 
-__all__ = ["BrokerBatches", "DatasetBatches", "Planned", "PlannedBatches", "dataset_id", "joined", "landed_ranges"]
-
 DATASET = "dataset"
 _CLUSTER = ""  # the job may be renamed, and its brokers get other addresses
 

@@ -20,8 +20,6 @@ from .output import BatchCounts, make_output
 from .plan import plan_job
 from .source import batches_of, by_files, stream_rows
 
-__all__ = ["RunningJob", "chosen_jobs", "open_session", "run_jobs"]
-
 _log = get_logger("spark")
 _POLL_S = 0.5
 _MOST_TRIES = 3

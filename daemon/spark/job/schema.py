@@ -5,8 +5,6 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-__all__ = ["Decoded", "Decoder", "Reader", "SchemaError"]
-
 
 class SchemaError(ValueError):
     """A schema is unusable; the text tells its author why."""

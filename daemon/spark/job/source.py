@@ -9,8 +9,6 @@ from .landed import read_landed, stream_files, stream_landed
 from .plan import Plan
 from .planned import BrokerBatches, DatasetBatches, PlannedBatches
 
-__all__ = ["batches_of", "by_files", "read_rows", "stream_rows"]
-
 
 def stream_rows(session: Any, name: str, job: SparkConfig) -> Any:
     """Return a stream that has each row of the job ``name`` once; it ends if the job has no interval."""

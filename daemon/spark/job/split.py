@@ -14,8 +14,6 @@ from ...dataset.level import FIRST_US, LAST_US
 from ...dataset.levelvalues import unnameable
 from .schema import Decoded, Decoder
 
-__all__ = ["REASON", "REASONS_DDL", "Column", "Pieces", "RowSplit", "count_reasons"]
-
 REASON = "reason"
 REASONS_DDL = "reason string, `rows` bigint"
 

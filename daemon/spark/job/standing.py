@@ -9,8 +9,6 @@ from fastwire.position import Log, Span, format_position, positions_of
 
 from .planned import Planned
 
-__all__ = ["Standing", "extended", "standing_of"]
-
 
 class Standing(NamedTuple):
     """``what`` a table has of a batch: "all", "none", "some" of it, or "unknown" if it remembers no positions of it.

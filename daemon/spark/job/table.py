@@ -11,8 +11,6 @@ from ...dataset.description import DatasetOptions
 from ...dataset.place import table_refusal
 from ...dataset.tableschema import column_of
 
-__all__ = ["columns_of", "table_options"]
-
 # Types that have the same text in the name of a folder and in the log of a table.
 _IN_TABLES = ("string", "int", "bigint", "boolean", "date")
 

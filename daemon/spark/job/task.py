@@ -23,8 +23,6 @@ from ...encoders.gather import by_values
 from ...encoders.parquet import ParquetEncoder
 from .split import Pieces
 
-__all__ = ["REPORT", "REPORT_DDL", "FileLayout", "write_rows"]
-
 REPORT_DDL = "dead boolean, name string, directory string, `rows` bigint, nbytes bigint, checksum bigint, newest bigint"
 REPORT = pa.schema(
     [

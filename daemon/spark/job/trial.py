@@ -10,8 +10,6 @@ from .plan import plan_job
 from .source import read_rows
 from .split import REASONS_DDL, count_reasons
 
-__all__ = ["Trial", "try_job"]
-
 _MOST_REASONS = 10
 
 

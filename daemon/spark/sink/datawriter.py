@@ -27,8 +27,6 @@ try:  # PySpark 4.1 and later
 except ImportError:  # 4.0 writes streams only row by row
     DataSourceStreamArrowWriter = None
 
-__all__ = ["Written", "batch_writer", "stream_writer"]
-
 logger = logging.getLogger("fastwire.spark")
 
 

@@ -15,8 +15,6 @@ from ..source.dialects import elsewhere_hint
 from ..source.dotted import in_table, keys_of_tables
 from ..source.values import one_of, text, whole
 
-__all__ = ["SinkOptions", "parse_sink_options"]
-
 _KNOWN: Mapping[str, Callable[[str], Any]] = {
     "servers": text,
     "system": text,

@@ -11,8 +11,6 @@ from fastwire.errors import FastwireError
 from ...config import ConfigError, Problem
 from ...config.text import nearest
 
-__all__ = ["by_topic", "check_columns"]
-
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES = {
     "key": ("string", "binary"),

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from .ranges import QueryPartition
 
-__all__ = ["pieces", "share"]
-
 
 def share(budget: int, backlog: Mapping[QueryPartition, int]) -> dict[QueryPartition, int]:
     """Return the rows of each partition in proportion to its backlog, at least one, so that no partition starves."""

@@ -22,8 +22,6 @@ from .options import Options
 from .ranges import DataLossError, QueryPartition, Range
 from .witness import PATIENCE_S, Witness
 
-__all__ = ["Broker"]
-
 MOST_BACKOFF_S = 1.0
 SMOOTHING = 0.2  # of a new figure in a running average
 

@@ -12,8 +12,6 @@ from fastwire.columns.chunk import Chunk
 from ...net.transport import Pause
 from ...systems.links.link import BrokerLink
 
-__all__ = ["POOL_BYTES", "Cluster", "Connections", "tell_unfit"]
-
 logger = logging.getLogger("fastwire.spark")
 
 POOL_BYTES = 1 << 30  # an entry may become an eighth of it; beyond that the prefetch queue of a task limits memory

@@ -50,8 +50,6 @@ except ImportError:  # 4.0 and 4.1 know no limits
         """Stands in for the base class that PySpark 4.0 and 4.1 lack."""
 
 
-__all__ = ["KNOWS_LIMITS", "BatchReader", "FilteringBatchReader", "RangePartition", "StreamReader", "batch_reader"]
-
 KNOWS_LIMITS = ReadMaxRows is not None  # Spark 4.2 and later
 
 COMMIT_AGAIN_S = 10.0  # after one that failed, before the same is tried again

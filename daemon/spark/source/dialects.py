@@ -11,8 +11,6 @@ from fastwire.systems import SYSTEMS, grammar_of, package_of
 from ...config import ConfigError, Problem
 from ...config.connection import connection_model
 
-__all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of", "elsewhere_hint", "likely_dialect", "option_elsewhere"]
-
 EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
 
 

@@ -10,8 +10,6 @@ from fastwire.systems import grammars
 from ...config.connection import connection_model
 from ...config.table import Table, table_in
 
-__all__ = ["in_table", "keys_of_tables"]
-
 
 @cache
 def _tables() -> frozenset[str]:

@@ -12,8 +12,6 @@ from fastwire.position import positions_of
 
 from .offsets import Offsets, read_offsets
 
-__all__ = ["LandedEnds"]
-
 
 class LandedEnds:
     """The ends in the file at ``path``, in their order; none if it is "" or there is no file."""

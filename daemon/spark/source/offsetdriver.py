@@ -15,8 +15,6 @@ from .options import Options
 from .rangereader import ReadingRules
 from .ranges import QueryPartition, Range
 
-__all__ = ["OffsetBroker"]
-
 SAMPLE_RECORDS = 100
 
 

@@ -31,7 +31,6 @@ from .options import Options
 from .rangereader import RangeReader, ReadingRules, TryAgainError
 from .ranges import DataLossError, Range
 
-__all__ = ["Look", "OffsetRangeReader", "fetch_bytes"]
 LOOK_S = 0.25  # between two looks at the clock
 # A new leader may take a moment to say how far its log can be read, and a replica to follow its leader.
 SHORT_S = 5.0

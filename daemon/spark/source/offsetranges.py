@@ -21,8 +21,6 @@ from ...systems.reading.pullsource import PullSource
 from ...systems.source import Assignment, LogStopped, SourceEvents, SourceFailed
 from .connections import POOL_BYTES, tell_unfit
 
-__all__ = ["EACH", "FETCH_WAIT_MS", "DivergedError", "OffsetRanges", "offset_ranges", "range_settings"]
-
 FETCH_WAIT_MS = 200  # of a broker at the end of a log: the next range waits behind it
 CHUNKS = 4  # that wait for the reader before the brokers are not read any more
 

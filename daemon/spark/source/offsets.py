@@ -19,8 +19,6 @@ from fastwire.position import Position, format_position, parse_position, positio
 from .ranges import QueryPartition
 from .witness import Witness
 
-__all__ = ["Lag", "OffsetError", "Offsets", "Positions", "behind", "read_offsets"]
-
 VERSION = 1
 
 Positions = Mapping[QueryPartition, Position]

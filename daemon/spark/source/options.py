@@ -17,8 +17,6 @@ from .ranges import QueryPartition
 from .rows import default_columns
 from .values import INT32, INT64, json_table, milliseconds, names, one_of, size, switch, text, whole
 
-__all__ = ["LANDED", "Options", "Where", "columns_of", "parse_options"]
-
 LANDED = "landedOffsets"
 """The option of jobs for the path of a file: positions that their tables have, at which batches end."""
 

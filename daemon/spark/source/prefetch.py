@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from .connections import Connections
 
-__all__ = ["Give", "prefetched"]
-
 Give = Callable[[pa.RecordBatch], Awaitable[None]]
 
 

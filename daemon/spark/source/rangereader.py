@@ -14,8 +14,6 @@ from ...net.backoff import Backoff
 from .prefetch import Give
 from .ranges import DataLossError, Range
 
-__all__ = ["RangeReader", "ReadingRules", "TryAgainError", "logger"]
-
 MOST_BACKOFF_S = 2.0
 
 logger = logging.getLogger("fastwire.spark")

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position
 
-__all__ = ["DataLossError", "QueryPartition", "Range"]
-
 
 class DataLossError(FastwireError):
     """Requested records no longer exist, or cannot be read."""

@@ -12,8 +12,6 @@ from fastwire.systems import row_of
 
 from .dialects import Dialect
 
-__all__ = ["PLACE", "Rows", "arrow_schema", "ddl", "default_columns", "is_row"]
-
 # Names and types as in Spark's own Kafka source, where it has them.
 _TYPES: dict[str, tuple[str, pa.DataType]] = {
     "key": ("binary", pa.binary()),

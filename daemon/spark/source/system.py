@@ -14,8 +14,6 @@ from .options import Options
 from .rangereader import RangeReader, ReadingRules
 from .ranges import Range
 
-__all__ = ["System"]
-
 
 @dataclass(frozen=True, slots=True)
 class System:

@@ -19,8 +19,6 @@ from .ranges import Range
 from .rows import Rows
 from .system import System
 
-__all__ = ["open_broker", "read_range"]
-
 # Python workers are used again for later tasks: the connections of one task wait for the next one. Their key is
 # everything that was asked for, secrets included; it never leaves the process.
 _kept: dict[str, Connections[Any]] = {}

@@ -12,8 +12,6 @@ from fastwire.position import Position
 
 from .ranges import QueryPartition
 
-__all__ = ["Witness", "WitnessBroker", "Witnesses"]
-
 RENEWED_S = 60.0  # retention takes old records, and what is gone shows nothing; so does what could not be read
 MOST = 8  # topics in a batch
 PATIENCE_S = 5.0  # for what cannot be read: it holds up no batch

@@ -21,8 +21,6 @@ from ..base import LimitedSource
 from ..source import Assignment, LogStopped, ProgramEvents, SourceEvents, SourceFailed, added_firsts
 from .received import ReceivedChunk
 
-__all__ = ["Consumer", "Delivery"]
-
 QUEUE = 2
 OPEN_S = 60.0  # the longest wait for brokers at the opening
 CLOSE_S = 10.0

@@ -2,8 +2,6 @@
 
 from fastwire.columns.chunk import Chunk, DeadLetter
 
-__all__ = ["ReceivedChunk"]
-
 
 class ReceivedChunk:
     """A chunk with the Arrow C data interface: ``pyarrow.record_batch(chunk)`` takes it without a copy.

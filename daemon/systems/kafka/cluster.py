@@ -37,8 +37,6 @@ from .refusal import is_of_login
 from .replica import ReplicaChoice
 from .settings import ClientSettings
 
-__all__ = ["ClientCluster", "Cluster"]
-
 log = get_logger("source")
 
 

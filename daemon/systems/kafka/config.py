@@ -16,16 +16,6 @@ from ...config.source import SubscribedSource
 from ...config.sparksource import SubscribedBrokers
 from ...config.text import KeyPath
 
-__all__ = [
-    "CONNECTION",
-    "SOURCE",
-    "SPARK",
-    "KafkaAuthConfig",
-    "KafkaConnection",
-    "KafkaSourceConfig",
-    "KafkaSparkBrokers",
-]
-
 
 class KafkaAuthConfig(AuthConfig):
     """Credentials of the client (SASL). Files are read again at each login."""

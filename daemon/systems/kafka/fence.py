@@ -19,8 +19,6 @@ from ...runtime.logs import get_logger
 from ..ledger import LedgerRefused
 from .cluster import Cluster
 
-__all__ = ["can_fence", "fence", "fenced_name", "identify", "patiently"]
-
 PATIENCE_S = 30.0
 COORDINATOR_S = 10.0  # at first use a cluster makes the topic of the coordinators
 TIMEOUT_MS = 60_000

@@ -31,8 +31,6 @@ from .source import DRIVER, reader_settings
 from .transactions import Transactions
 from .writer import KafkaWriter, producer_settings
 
-__all__ = ["KafkaLedgerWriter", "open_ledger"]
-
 PARTITION = 0  # the others are not used: a topic that gets more of them later must not lose its entries
 READ_BYTES = 16 << 20
 COORDINATOR_S = 30.0  # at first use a cluster makes the topic of the coordinators, and at its start it may hide it

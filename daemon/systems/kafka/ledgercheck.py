@@ -16,8 +16,6 @@ from .cluster import ClientCluster, Cluster
 from .fence import patiently
 from .settings import ClientSettings, client_fields
 
-__all__ = ["LETTERS", "POSITIONS", "create_topic", "find_coordinator", "inspect_ledger", "refusals", "refuse_retention"]
-
 TOPIC = 2  # a resource type
 POLICY = "cleanup.policy"
 CREATE_MS = 30_000

@@ -23,8 +23,6 @@ from ..links.fetchlink import FetchLink, FetchOwner
 from ..links.link import scan_options
 from .settings import ClientSettings
 
-__all__ = ["Answer", "Link", "LinkOwner", "LoginLost"]
-
 Answer = asyncio.Future[Body]
 
 FETCH_BUFFER_BYTES = 1 << 20

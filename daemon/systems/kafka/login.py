@@ -7,8 +7,6 @@ from fastwire.kafka.protocol.sasl import Mechanism, OAuthBearer, Plain, Scram
 from ...net.auth import BasicCredentials, credentials
 from .config import KafkaAuthConfig
 
-__all__ = ["Login"]
-
 
 class Login:
     """Begins SASL exchanges with the current credentials. One object serves all connections of a client."""

@@ -22,8 +22,6 @@ from .link import Answer, Link
 from .refusal import is_for_good
 from .transactions import Transactions
 
-__all__ = ["TopicProducer"]
-
 REPLICATION_MS = 20_000  # less than an answer may take
 ZSTD_FROM = 7  # the version of Produce
 

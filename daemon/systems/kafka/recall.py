@@ -15,8 +15,6 @@ from .fence import can_fence, fence
 from .settings import ClientSettings, client_fields
 from .source import DRIVER, reader_settings
 
-__all__ = ["recall_of"]
-
 SETTLE_S = 10.0  # for requests that a lost producer had on their way, where it cannot be fenced
 
 

@@ -7,8 +7,6 @@ from fastwire.kafka.protocol.sasl import LoginRefusedError, SaslError
 from ...net.auth import AuthError
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["ends_reading", "explained", "is_for_good", "is_of_login", "may_be_taken_back"]
-
 _PERMISSIONS = frozenset(
     {
         Code.TOPIC_AUTHORIZATION_FAILED,

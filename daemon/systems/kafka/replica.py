@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from math import inf
 
-__all__ = ["ReplicaChoice"]
-
 PREFERRED_S = 300.0  # after which the leader is asked again for the preferred read replica
 AVOIDED_S = 30.0
 

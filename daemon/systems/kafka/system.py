@@ -13,8 +13,6 @@ from ..recall import Recall
 from ..writer import WriteOptions
 from .config import KafkaConnection, KafkaSourceConfig
 
-__all__ = ["SYSTEM"]
-
 
 class _Kafka(ClusterSystem):
     grammar = GRAMMAR

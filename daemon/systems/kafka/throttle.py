@@ -5,8 +5,6 @@ from typing import Any
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics
 
-__all__ = ["Throttling"]
-
 PERIOD_S = 60.0  # a period ends after so long without a throttle; the next period is logged again
 
 log = get_logger("source")

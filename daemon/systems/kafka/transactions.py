@@ -19,8 +19,6 @@ from ...runtime.shared import shared
 from .cluster import Cluster
 from .fence import identify, patiently
 
-__all__ = ["Transactions"]
-
 CLOSE_S = 5.0
 PATIENCE_S = 60.0  # for what passes: a coordinator that moves, the markers of the transaction before
 

@@ -19,8 +19,6 @@ from .fence import can_fence
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 
-__all__ = ["KafkaWriter", "open_writer", "producer_settings"]
-
 
 class KafkaWriter(RecordWriter[Record]):
     """Implementation of ``Writer`` for Kafka."""

@@ -9,8 +9,6 @@ from fastwire.errors import FastwireError
 from .link import BrokerLink
 from .linkbook import LinkBook
 
-__all__ = ["Address", "BrokerBook", "BrokerKey", "Purpose"]
-
 Address = tuple[str, int]
 """Host and port."""
 

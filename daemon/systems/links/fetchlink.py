@@ -10,8 +10,6 @@ from fastwire.event import Connected, CorruptFound, FetchDone, Reply
 from .brokerbook import Address
 from .link import BrokerLink
 
-__all__ = ["FetchLink", "FetchOwner", "Fetching", "OwnedLink"]
-
 C = TypeVar("C", bound=ChunkConnection[Any, Any])
 C_contra = TypeVar("C_contra", contravariant=True)
 E = TypeVar("E")

@@ -21,8 +21,6 @@ from ...net.transport import Transport, open_transport
 from ...runtime.clock import CLOCK
 from .wrongport import foreign, unheard
 
-__all__ = ["BrokerLink", "LinkSettings", "scan_options", "tls_fields"]
-
 CONTROL_BUFFER_BYTES = 64 << 10  # of a connection that fetches no records
 
 A = TypeVar("A")

@@ -13,8 +13,6 @@ from ...net.backoff import Backoff
 from ...runtime.shared import shared
 from .link import BrokerLink
 
-__all__ = ["CLIENT_MEMORY", "LinkBook", "TimedLinkBook"]
-
 TICK_S = 0.25
 CLOSE_S = 1.0
 CLIENT_MEMORY = 1 << 20  # bytes of a pool for links that read no records

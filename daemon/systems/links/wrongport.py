@@ -3,8 +3,6 @@
 from fastwire.grammar import Grammar
 from fastwire.systems import grammars
 
-__all__ = ["foreign", "unheard"]
-
 _TLS_ALERT = b"\x15\x03"
 
 

@@ -3,8 +3,6 @@
 from base64 import b64decode
 from typing import Any
 
-__all__ = ["cell_bytes"]
-
 
 def cell_bytes(cell: Any) -> bytes:
     """Return the bytes of a binary cell, which is text, an object with base64, or null."""

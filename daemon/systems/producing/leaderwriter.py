@@ -17,8 +17,6 @@ from ..load import Load
 from ..writer import Put, checked
 from .topicwriter import Part, ProducerWriter, TopicWriter, failed
 
-__all__ = ["OPEN_S", "LeaderPart", "LeaderWriter", "RecordWriter", "Sent"]
-
 RETRY_S = 2.0  # at most between two tries
 OPEN_S = 30.0  # for what a broker says will pass
 

@@ -13,8 +13,6 @@ from ...runtime.logs import get_logger
 from ...runtime.tasks import on_failure
 from ..produced import Produced, ProduceError, Refused
 
-__all__ = ["PENDING_BYTES", "Part", "PendingWriter", "ProducerWriter", "TopicWriter", "failed"]
-
 PENDING_BYTES = 16 << 20  # unconfirmed bytes of the whole topic, before compression
 PARTITION_POLL_S = 60.0
 TURN_BYTES = 256 << 10  # after this many bytes the event loop gets its turn, or no receipt would ever be read

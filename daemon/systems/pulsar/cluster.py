@@ -22,8 +22,6 @@ from .lookup import MOST_REDIRECTS, broker_address
 from .refusal import is_of_login
 from .settings import ClientSettings
 
-__all__ = ["ClientCluster", "Cluster"]
-
 QUESTIONS_AT_ONCE = 50  # lookup requests; brokers answer TooManyRequests above a limit
 
 

@@ -13,16 +13,6 @@ from ...config.sparksource import SubscribedBrokers
 from ...config.table import Table
 from ...config.text import KeyPath
 
-__all__ = [
-    "CONNECTION",
-    "SOURCE",
-    "SPARK",
-    "EncryptionConfig",
-    "PulsarConnection",
-    "PulsarSourceConfig",
-    "PulsarSparkBrokers",
-]
-
 
 class EncryptionConfig(Table):
     """Decryption of entries that producers have encrypted end to end."""

@@ -8,8 +8,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Encrypt
 from fastwire.pulsar.reading.encryption import DATA_KEY_BYTES, IV_BYTES, Decryptor, Encryptor
 
-__all__ = ["EntryEncryptor", "encrypt_again"]
-
 KEY_AGE_S = 4 * 3600.0
 
 

@@ -39,8 +39,6 @@ from ...runtime.clock import CLOCK
 from ..links.link import BrokerLink
 from .link_context import LinkContext
 
-__all__ = ["ConsumerEvents", "Link", "LinkOwner", "ProducerEvents", "Request"]
-
 # Bytes per read when the reader is slower than the sender: more would leave a core's own cache before decoding.
 RECEIVE_BYTES = 512 << 10
 

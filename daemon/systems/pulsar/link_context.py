@@ -13,8 +13,6 @@ from fastwire.wire.pool import Pool
 
 from .settings import ClientSettings
 
-__all__ = ["LinkContext"]
-
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:

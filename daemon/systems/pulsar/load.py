@@ -13,8 +13,6 @@ from fastwire.pulsar.format.payload import (
 
 from ..load import Load
 
-__all__ = ["entries"]
-
 
 def entries(load: Load, now_ms: Callable[[], int], *, producer: str = "fastwire-load") -> Iterator[tuple[int, Entry]]:
     """Yield partition and entry, round the partitions; ``now_ms`` returns the publish time of each in milliseconds."""

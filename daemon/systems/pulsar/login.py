@@ -3,8 +3,6 @@
 from ...config import AuthConfig
 from ...net.auth import AuthError, BasicCredentials, Credentials, credentials
 
-__all__ = ["UserLogin", "login"]
-
 
 class UserLogin:
     """Authentication by a user and a password."""

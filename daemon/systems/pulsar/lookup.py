@@ -6,8 +6,6 @@ from fastwire.pulsar.names.topic import Address, parse_address
 
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["MOST_REDIRECTS", "broker_address"]
-
 MOST_REDIRECTS = 20
 
 

@@ -31,8 +31,6 @@ from .link import Link
 from .refusal import is_for_good
 from .routed import TopicRoute, close_on_broker
 
-__all__ = ["Sent", "TopicProducer"]
-
 PENDING_ENTRIES = 1000  # per partition, sent and not confirmed
 LOOKUPS = 32  # at a time
 RETRY_S = 10.0  # at most between two tries

@@ -21,8 +21,6 @@ from .settings import ClientSettings
 from .turn import in_turn
 from .writer import open_topic
 
-__all__ = ["PulsarRecall"]
-
 SILENT_S = 30.0
 SETTLE_S = 5.0  # for entries that the broker has passed on to its storage nodes
 

@@ -9,8 +9,6 @@ from ...net.auth import AuthError
 from ...net.endpoint import LinkLost, RequestTimeout
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["about", "is_for_good", "is_missing", "is_of_login", "is_transient"]
-
 
 def is_for_good(error: FastwireError) -> bool:
     """Return True if ``error`` needs a change of configuration or permissions; fatal at the first attempt.

@@ -18,8 +18,6 @@ from ...runtime.logs import get_logger
 from .cluster import Cluster
 from .link import ConsumerEvents, Link
 
-__all__ = ["RoutedConsumer", "TopicRoute", "close_on_broker"]
-
 log = get_logger("topics")
 
 

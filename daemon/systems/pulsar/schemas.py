@@ -14,8 +14,6 @@ from ...runtime.shared import shared
 from ..producing.cell import cell_bytes
 from .cluster import Cluster
 
-__all__ = ["Schemas"]
-
 # A version comes from the producer of a record, so the number of versions is not limited.
 MOST_KEPT = 1000
 

@@ -30,8 +30,6 @@ from .settings import ClientSettings, client_fields
 from .turn import in_turn
 from .writer import record_of_put
 
-__all__ = ["PulsarSequencedWriter", "open_sequenced"]
-
 IDLE_S = 10.0  # a stream that another daemon writes now is let go
 LOOSE_RUN = 1 << 12  # numbers of records without a key that go to the same partition
 

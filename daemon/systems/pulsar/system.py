@@ -24,8 +24,6 @@ from .settings import ClientSettings, client_fields, decryptor, pattern_of
 if TYPE_CHECKING:
     from .source.pulsarsource import Beside
 
-__all__ = ["SYSTEM", "beside"]
-
 _POSITION = re.compile(r"-?[0-9]+:-?[0-9]+")
 
 

@@ -18,8 +18,6 @@ from .cluster import Cluster
 from .link import Link
 from .refusal import about, is_missing, is_of_login
 
-__all__ = ["Found", "News", "Topics"]
-
 log = get_logger("topics")
 
 

@@ -19,8 +19,6 @@ from .config import PulsarConnection
 from .schemas import Schemas
 from .settings import ClientSettings, client_fields
 
-__all__ = ["TopicSchemas", "schemas_of"]
-
 TIMEOUT_S = 10.0
 # Its threads, such as that of a name lookup or of a plug-in for tokens, are waited for.
 _QUESTION_S = TIMEOUT_S + 40.0

@@ -10,8 +10,6 @@ from fastwire.pulsar.protocol.request import BrokerError
 
 from ...net.backoff import Backoff
 
-__all__ = ["in_turn"]
-
 BUSY_S = 120.0  # a broker drops the connection of a machine that is gone after one or two keep-alive intervals
 T = TypeVar("T")
 

@@ -23,8 +23,6 @@ from .load import entries
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields, encrypt_for
 
-__all__ = ["PulsarWriter", "open_topic", "open_writer", "record_of_put"]
-
 
 class PulsarWriter(ProducerWriter[TopicProducer]):
     """Implementation of ``Writer`` for Pulsar."""

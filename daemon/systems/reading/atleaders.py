@@ -12,8 +12,6 @@ from ...runtime.logs import get_logger
 from ...runtime.tasks import Tasks
 from .stage import StagedPartition
 
-__all__ = ["AGAIN_S", "AtLeaders", "Freshness"]
-
 AGAIN_S = 0.1  # before a second attempt
 MOST_S = 1.0  # between two later attempts: the delay until a partition continues after it has a leader again
 TELL_S = 2.0  # leaders move often; a partition that waits for longer is logged

@@ -23,8 +23,6 @@ from .lag import Lag
 from .offers import Offers
 from .stage import Stage, StagedPartition
 
-__all__ = ["ClusteredSource", "tell_found"]
-
 TICK_S = 0.05
 TELL_HELD_S = 30.0  # nothing is read for so long: a line says why
 CHUNK_AGE_S = 0.1

@@ -20,8 +20,6 @@ from ..source import Assignment, LogStopped, ProgramEvents, Source, SourceEvents
 from .patience import LOOK_S, Patience
 from .stage import StagedPartition
 
-__all__ = ["ClusterReader", "ClusterSystem", "Driver", "StatelessSource"]
-
 QUEUE = 4
 DESCRIBE_BYTES = 16 << 20  # the pool of a reader that only asks
 

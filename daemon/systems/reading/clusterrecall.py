@@ -11,8 +11,6 @@ from ..recall import RecordsGone
 from ..source import LogStopped
 from .clusterreader import ClusterReader
 
-__all__ = ["ClusterRecall"]
-
 
 class ClusterRecall(ABC):
     """Looks at one topic by readers, each of which ``make_reader`` makes with a start at the beginning."""

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable
 
 from fastwire.position import Log
 
-__all__ = ["TOGETHER_S", "EarlierLogs"]
-
 TOGETHER_S = 10.0  # the longest time that the partitions of a new topic wait for each other
 
 

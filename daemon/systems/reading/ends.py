@@ -9,8 +9,6 @@ from fastwire.position import Log, Position, Span, Until, positions_of
 from ...config import End
 from ..source import First, LogStopped
 
-__all__ = ["Ends"]
-
 _NOW = "now "
 
 

@@ -14,8 +14,6 @@ from ...runtime.rates import LagHistory
 from .silence import Silence
 from .stage import StagedPartition
 
-__all__ = ["Lag", "LogLag", "SourceLike"]
-
 LEAST_S = 0.06  # the shortest interval, per log: a thousand logs every 15 s would cost an idle daemon too much CPU
 MOST_SHOWN = 100  # logs on the status page, those with the largest backlog; only theirs have a history
 

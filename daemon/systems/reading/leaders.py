@@ -15,8 +15,6 @@ from ..links.fetchlink import FetchLink
 from .atleaders import AtLeaders, Freshness
 from .pulled import PulledPartition
 
-__all__ = ["MOST_S", "LeaderReader", "Leaders"]
-
 MOST_S = 2.0  # the longest pause before a partition whose leader has moved is tried again
 
 L = TypeVar("L", bound=FetchLink[Any, Any, Any, Any])

@@ -8,8 +8,6 @@ from fastwire.position import Log
 from ...runtime.logs import get_logger
 from ..source import Assignment, SourceEvents
 
-__all__ = ["Offers"]
-
 log = get_logger("source")
 
 

@@ -10,8 +10,6 @@ from ...runtime.logs import get_logger
 from .lag import Lag, LogLag, SourceLike
 from .pulled import PulledPartition
 
-__all__ = ["LogEnds", "OffsetLag"]
-
 log = get_logger("source")
 
 

@@ -17,8 +17,6 @@ from .earlier import TOGETHER_S
 from .offers import Offers
 from .pulled import PulledPartition
 
-__all__ = ["OffsetLookup", "Refusals"]
-
 C = TypeVar("C", bound=LinkBook[Any, Any])
 P = TypeVar("P", bound=PulledPartition[Any])
 

@@ -7,8 +7,6 @@ from fastwire.position import Position
 
 from ...config import Start, TopicChoice
 
-__all__ = ["start_at_offsets"]
-
 _OFFSET = re.compile(r"[0-9]+|-[1-9][0-9]*")
 
 

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-__all__ = ["LOG_LIMIT_S", "LOOK_S", "Patience"]
-
 LOG_LIMIT_S = 30.0  # a log without a leader is stopped after this time
 LOOK_S = 0.25  # between two looks
 

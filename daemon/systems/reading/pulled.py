@@ -12,8 +12,6 @@ from ..links.link import BrokerLink
 from ..source import Assignment, First, LogStopped
 from .stage import Stage, StagedPartition
 
-__all__ = ["LogBroken", "PulledPartition"]
-
 MOST_REFUSED_S = 30.0  # between two requests for what a leader refuses
 
 _ENDS = {Stage.STOPPED, Stage.REPLACED, Stage.GONE}

@@ -30,8 +30,6 @@ from .pulled import PulledPartition
 from .stage import Stage
 from .topics import MISSING_S, Changes, Topics
 
-__all__ = ["PullSource"]
-
 DOUBT_S = 1.0  # between two metadata requests while a topic may be deleted
 
 log = get_logger("source")

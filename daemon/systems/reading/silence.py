@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Silence"]
-
 WINDOW_S = 300.0
 WINDOWS = 12  # of the past hour
 ACTIVE = 10  # of these must have records: a topic that is written to now and then does not fall silent

@@ -5,8 +5,6 @@ from typing import Any
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 
-__all__ = ["reader_fields", "source_fields"]
-
 
 def source_fields(source: SourceConfig, columns: Iterable[str] | None, cluster: str) -> dict[str, Any]:
     """Return the fields of a source's settings.

@@ -9,8 +9,6 @@ from fastwire.position import Log, Position
 
 from ..source import Assignment
 
-__all__ = ["IllegalTransition", "Stage", "StagedPartition"]
-
 
 class Stage(Enum):
     """Stage of a partition, in the words of the status page. Each system has those of its table."""

@@ -13,8 +13,6 @@ from .earlier import EarlierLogs
 from .pulled import PulledPartition
 from .stage import Stage
 
-__all__ = ["MISSING_S", "Changes", "Topics"]
-
 MISSING_S = 5.0  # a topic that was just created is not known everywhere at once, nor all of them to a new broker
 
 P = TypeVar("P", bound=PulledPartition[Any])

@@ -26,8 +26,6 @@ from ..reading.topics import MISSING_S
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
-__all__ = ["ClientCluster", "Cluster", "Partition", "Ranges"]
-
 MOST_BROKERS = 256  # of a cluster: an answer that names more is not believed
 MOST_REDIRECTS = 3  # brokers whose views of a cluster differ may name each other
 NODES_S = 60.0  # between two requests for the list of brokers

@@ -11,8 +11,6 @@ from ...config.source import SourceConfig, refuse_time
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
 
-__all__ = ["CONNECTION", "SOURCE", "SPARK", "TankConnection", "TankSourceConfig"]
-
 NO_TIME = (
     "names a time, and a TANK broker finds no message by its time: read from the earliest message, or name the "
     "sequence of each partition"

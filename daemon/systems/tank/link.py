@@ -17,8 +17,6 @@ from ..links.fetchlink import FetchLink, FetchOwner
 from ..links.link import scan_options
 from .settings import ClientSettings
 
-__all__ = ["Link", "LinkOwner"]
-
 FETCH_BUFFER_BYTES = 256 << 10  # answers are decoded while they come: a buffer that stays in the cache
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from ..producing.topicwriter import PENDING_BYTES
 from .cluster import Cluster
 from .refusal import is_for_good
 
-__all__ = ["TopicProducer"]
-
 ACK_TIMEOUT_MS = 20_000  # less than an answer may take
 ALL_IN_SYNC = 0  # acknowledgements of all in-sync replicas; a standalone broker ignores the number
 

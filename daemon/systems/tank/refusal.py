@@ -7,8 +7,6 @@ from fastwire.tank.format.error import BrokerError, CreateCode, ProduceCode
 
 from ...runtime.errors import ConfigurationRefused
 
-__all__ = ["is_for_good"]
-
 # Codes of different answers are equal as numbers: they are compared as objects, by class and value.
 _FOR_GOOD: tuple[IntEnum, ...] = (
     ProduceCode.READ_ONLY,

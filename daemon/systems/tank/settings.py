@@ -10,8 +10,6 @@ from ...config import Connection
 from ..links.link import LinkSettings
 from .config import TankConnection
 
-__all__ = ["ClientSettings", "client_fields"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings(LinkSettings):

@@ -7,8 +7,6 @@ from ..reading.clusterreader import ClusterSystem
 from ..reading.offsets import start_at_offsets
 from .config import NO_TIME
 
-__all__ = ["SYSTEM"]
-
 
 class _Tank(ClusterSystem):
     grammar = GRAMMAR

@@ -18,8 +18,6 @@ from .cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 
-__all__ = ["TankWriter", "open_writer"]
-
 _COMPRESS = {None: None, "NONE": False, "SNAPPY": True}  # None: the bundles that are worth it
 
 

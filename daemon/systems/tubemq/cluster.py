@@ -11,8 +11,6 @@ from ..links.linkbook import CLIENT_MEMORY, TimedLinkBook
 from .link import Link, LinkOwner, RefusedError
 from .settings import ClientSettings
 
-__all__ = ["ClientCluster", "Cluster"]
-
 
 class Cluster(BrokerBook[Link]):
     """Holds one connection to the Master in use, and one to each Broker.

@@ -13,15 +13,6 @@ from ...config.source import SubscribedSource, refuse_time
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
 
-__all__ = [
-    "CONNECTION",
-    "NO_TIME",
-    "SOURCE",
-    "SPARK",
-    "TubeMQConnection",
-    "TubeMQSourceConfig",
-]
-
 NO_TIME = (
     "names a time, and a TubeMQ broker finds no message by its time: read from the earliest or the latest message, or "
     "name the offset of each partition"

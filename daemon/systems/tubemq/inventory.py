@@ -17,8 +17,6 @@ from .cluster import Cluster
 from .link import Link, RefusedError
 from .settings import ClientSettings
 
-__all__ = ["count_partitions", "list_partitions"]
-
 
 async def list_partitions(
     cluster: Cluster, settings: ClientSettings, topics: Sequence[str]

@@ -21,8 +21,6 @@ from ..links.fetchlink import FetchOwner, OwnedLink
 from ..links.link import scan_options
 from .settings import ClientSettings
 
-__all__ = ["Link", "LinkOwner", "RefusedError"]
-
 FETCH_BUFFER_BYTES = 1 << 20  # a frame is complete in it before its messages are decoded
 
 WRONG_PORT = (

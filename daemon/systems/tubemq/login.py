@@ -9,8 +9,6 @@ from fastwire.tubemq.format.credentials import Credentials
 from ...config import AuthConfig
 from ...net.auth import BasicCredentials, credentials
 
-__all__ = ["Login"]
-
 
 class Login:
     """Signs requests with the current password. One object serves all connections of a client."""

@@ -30,8 +30,6 @@ from .link import Link
 from .session import Session
 from .settings import ClientSettings
 
-__all__ = ["TopicProducer"]
-
 AGAIN_S = 0.25  # between two looks for a partition
 RETRY_S = 2.0  # at most between two tries to connect
 

@@ -4,8 +4,6 @@ import asyncio
 
 from ..reading.clusterrecall import ClusterRecall
 
-__all__ = ["TubeMQRecall"]
-
 SETTLE_S = 10.0  # for requests that a lost producer had on their way
 
 

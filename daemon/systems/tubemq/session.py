@@ -15,8 +15,6 @@ from ...runtime.tasks import wait_for_set
 from .cluster import Cluster
 from .link import Link, RefusedError
 
-__all__ = ["Session"]
-
 AGAIN_S = 1.0
 
 C = TypeVar("C", bound=MasterClient)

@@ -14,8 +14,6 @@ from ..links.link import LinkSettings, tls_fields
 from .config import TubeMQConnection
 from .login import Login
 
-__all__ = ["ClientSettings", "client_fields"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings(LinkSettings):

@@ -8,8 +8,6 @@ from ..reading.clusterreader import ClusterSystem
 from ..recall import Recall
 from .config import NO_TIME, TubeMQSourceConfig
 
-__all__ = ["SYSTEM"]
-
 
 class _TubeMQ(ClusterSystem):
     grammar = GRAMMAR

@@ -15,8 +15,6 @@ from .cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 
-__all__ = ["TubeMQWriter", "open_writer"]
-
 MINUTE_MS = 60_000
 
 

@@ -13,8 +13,6 @@ from ...config import ConfigError
 from .scene import PATIENCE_S, TOPIC, Row, Scene, rows_of
 from .suite import SystemSuite, on_a_loop
 
-__all__ = ["SystemClient"]
-
 WRONG: list[Any] = [
     b"v",
     Put("text"),  # type: ignore[arg-type]

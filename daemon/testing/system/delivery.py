@@ -14,8 +14,6 @@ from ...sinks.registry import build_sink
 from .scene import OPEN, TOPIC, MemorySink, Row, Run, Scene
 from .suite import SystemSuite, on_uvloop
 
-__all__ = ["SystemDelivery"]
-
 
 class SystemDelivery(SystemSuite):
     """The contract of ``systems.source.Source``, as a pipeline sees it."""

@@ -10,8 +10,6 @@ from fastwire.position import Log, Span
 from .scene import GROUP, TOPIC, Scene
 from .suite import SystemSuite
 
-__all__ = ["SystemBroker"]
-
 
 class SystemBroker(SystemSuite):
     """The methods of ``devbroker.base.DevBroker``."""

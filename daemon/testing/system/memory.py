@@ -4,8 +4,6 @@ from ...runtime.budget import Level
 from .scene import OPEN, MemorySink, Scene
 from .suite import SystemSuite, on_uvloop
 
-__all__ = ["SystemMemory"]
-
 MEMORY = 32 << 20  # bytes
 RECORD = 64 << 10  # bytes; 16 of them are a batch
 BATCHES = 64  # twice the memory

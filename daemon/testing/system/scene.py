@@ -29,21 +29,6 @@ from ...sinks.base import Sink, Superseded
 from ...systems.registry import source_factory
 from ...systems.source import Source, SourceEvents
 
-__all__ = [
-    "GROUP",
-    "OPEN",
-    "PARTITIONS",
-    "TOPIC",
-    "MemoryLog",
-    "MemorySink",
-    "Row",
-    "Run",
-    "Scene",
-    "configured",
-    "rows_of",
-    "until",
-]
-
 TOPIC = "conformance"
 GROUP = "landing"
 PARTITIONS = 2

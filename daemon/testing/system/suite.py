@@ -20,8 +20,6 @@ from ...systems.base import System
 from ...systems.registry import system_named
 from .scene import GROUP, TOPIC, MemorySink, Scene, until
 
-__all__ = ["Ability", "SystemSuite", "on_a_loop", "on_uvloop"]
-
 Ability = Literal[
     "groups",
     "takeover",

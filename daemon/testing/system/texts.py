@@ -15,8 +15,6 @@ from ...config.source import source_model
 from .scene import TOPIC, configured
 from .suite import SystemSuite
 
-__all__ = ["SystemTexts"]
-
 SHARED_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 

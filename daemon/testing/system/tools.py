@@ -15,8 +15,6 @@ from ...systems.writer import Put, WriteOptions
 from .scene import GROUP, PARTITIONS, PATIENCE_S, TOPIC, Row, Scene, rows_of
 from .suite import SystemSuite, on_a_loop
 
-__all__ = ["SystemTools"]
-
 
 class SystemTools(SystemSuite):
     """The commands ``tail``, ``produce`` and ``check --connect``."""

@@ -5,8 +5,6 @@ from typing import Any
 
 from ..program import Node
 
-__all__ = ["encoded_default"]
-
 
 def encoded_default(node: Node, value: Any) -> bytes | None:
     """Return the default ``value`` of a field whose type is ``node``; None if it is not a value of this type."""

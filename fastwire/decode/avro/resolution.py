@@ -22,8 +22,6 @@ from dataclasses import replace
 from ..branches import has_name, pairs
 from ..program import Node, SchemaError, Step, flatten
 
-__all__ = ["ALIKE", "resolve", "wider"]
-
 _WIDER = {"i": "lfg", "l": "fg", "f": "g"}
 ALIKE = {"u": "z", "z": "u"}
 """Types whose values become each other."""

@@ -30,8 +30,6 @@ from ..branches import ARRAY, MAP, Branch, member_names
 from ..program import MOST_COLUMNS, MOST_DEPTH, Node, SchemaError, Shape, Step, flatten
 from .default import encoded_default
 
-__all__ = ["compile_avro", "compile_avro_field"]
-
 _DAY_MS = 24 * 60 * 60 * 1000
 _INT64 = (1 << 63) - 1
 _MOST_DIGITS = 38  # of a decimal128

@@ -5,8 +5,6 @@ from fastwire.decode.decoded import RecordDecoder
 from fastwire.decode.program import Step
 from fastwire.wire.pool import Pool
 
-__all__ = ["REASONS", "AvroDecoder"]
-
 REASONS: Final[tuple[str, ...]]
 
 @final

@@ -9,8 +9,6 @@ from ..program import SchemaError, Step
 from .inference import MOST_INFERRED, Inference, parsed
 from .schema import fitted
 
-__all__ = ["NO_COLUMNS", "Growth", "crowded", "growth"]
-
 NO_COLUMNS = fitted(program_of(()), ())
 """The program of objects of which no field is known."""
 

@@ -24,8 +24,6 @@ from typing import Any, NamedTuple
 from ..evolution import Column
 from ..program import MOST_DEPTH, SchemaError
 
-__all__ = ["MOST_INFERRED", "Fact", "Inference", "parsed"]
-
 MOST_INFERRED = 512
 """Columns over all levels that are inferred, unless the caller says another number."""
 

@@ -25,8 +25,6 @@ from dataclasses import replace
 from ..avro.schema import compile_avro
 from ..program import SchemaError, Step
 
-__all__ = ["compile_json", "fitted"]
-
 
 def compile_json(text: str) -> tuple[Step, ...]:
     """Return the program of an Avro schema for values in JSON; its first step is the object of a record.

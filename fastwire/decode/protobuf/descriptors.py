@@ -12,8 +12,6 @@ from google.protobuf.message import DecodeError
 from ..program import SchemaError
 from .walk import MOST_INDEXES
 
-__all__ = ["indexes_of", "message_of", "registered_message", "registered_set"]
-
 _PROTOC = "protoc --include_imports --descriptor_set_out=FILE"
 _MOST_NAMES = 20
 _KNOWN = ("any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp",

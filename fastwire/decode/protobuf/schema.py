@@ -28,8 +28,6 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from ..program import MOST_COLUMNS, MOST_DEPTH, Node, SchemaError, Step, flatten
 
-__all__ = ["compile_protobuf"]
-
 _TYPES: Mapping[int, str] = {
     getattr(FieldDescriptor, f"TYPE_{name.upper()}"): name
     for name in (

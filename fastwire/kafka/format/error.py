@@ -4,8 +4,6 @@ from enum import IntEnum
 
 from fastwire.errors import FastwireError
 
-__all__ = ["REFRESH", "RETRY", "BrokerError", "Code", "name_of"]
-
 
 class Code(IntEnum):
     """Codes that affect decisions; others appear as their number only."""

@@ -6,8 +6,6 @@ in these. ``tag=0``: a tagged field. ``=X``: the default of a field without a va
 version: compact lengths, and tagged fields after every struct.
 """
 
-__all__ = ["LAYOUTS"]
-
 LAYOUTS = """
 ApiVersions key=18 v=0-4 flex=3
 request

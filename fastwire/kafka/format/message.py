@@ -15,18 +15,6 @@ from fastwire.wire.writer import encode_varint
 
 from .layouts import LAYOUTS
 
-__all__ = [
-    "APIS",
-    "Api",
-    "Body",
-    "Table",
-    "decode_request",
-    "decode_response",
-    "encode_request",
-    "encode_response",
-    "read_api_versions_error",
-]
-
 Body = dict[str, Any]
 
 _NUMBERS = {

@@ -8,8 +8,6 @@ from typing import Final, Literal
 from ..names import TopicPartition
 from .subscription import Member
 
-__all__ = ["COOPERATIVE", "Assignor", "Racks", "assign"]
-
 Assignor = Literal["cooperative-sticky", "sticky", "range", "roundrobin"]
 """The assignors, by their names in JoinGroup."""
 COOPERATIVE: Final = "cooperative-sticky"

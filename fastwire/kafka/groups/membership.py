@@ -28,20 +28,6 @@ from .subscription import (
     encode_subscription,
 )
 
-__all__ = [
-    "Ask",
-    "Assign",
-    "ClassicMembership",
-    "ConsumerMembership",
-    "Elsewhere",
-    "Event",
-    "GroupSettings",
-    "Lead",
-    "Lost",
-    "Membership",
-    "Revoke",
-]
-
 P = TypeVar("P", TopicPartition, TopicIdPartition)
 
 AGAIN_S = 0.2  # delay before the retry of a request that the coordinator could not serve yet

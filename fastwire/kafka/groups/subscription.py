@@ -8,15 +8,6 @@ from fastwire.errors import ProtocolError
 from ..format.message import Body, Table
 from ..names import TopicPartition
 
-__all__ = [
-    "PROTOCOL_TYPE",
-    "Member",
-    "decode_assignment",
-    "decode_member",
-    "encode_assignment",
-    "encode_subscription",
-]
-
 PROTOCOL_TYPE = "consumer"
 VERSION = 3  # older members ignore surplus fields
 

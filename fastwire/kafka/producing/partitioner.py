@@ -2,8 +2,6 @@
 
 from fastwire.producer import KeyPartitioner
 
-__all__ = ["Partitioner", "murmur2"]
-
 _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 _SEED = 0x9747B28C

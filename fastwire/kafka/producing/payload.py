@@ -19,22 +19,6 @@ from fastwire.errors import CorruptEntryError
 from fastwire.reason import Reason
 from fastwire.wire.writer import encode_zigzag
 
-__all__ = [
-    "BATCH_HEADER",
-    "MAX_SEQUENCE",
-    "TRANSACTIONAL",
-    "BatchHead",
-    "Compression",
-    "Record",
-    "compress",
-    "encode_batch",
-    "encode_block_batch",
-    "encode_records",
-    "encode_values",
-    "place_batch",
-    "split_batches",
-]
-
 MAX_SEQUENCE = 0x7FFFFFFF
 BATCH_HEADER = 61  # bytes before the records
 

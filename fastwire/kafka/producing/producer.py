@@ -22,8 +22,6 @@ from fastwire.kafka.producing.payload import (
 )
 from fastwire.producer import RETRY_S, Batch, BatchedProducer, BatchLimits, NotConfirmed, TransactionLost
 
-__all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
-
 MOST_IN_FLIGHT = 5  # a broker recognises duplicates of so many batches
 FORGOTTEN_S = 60.0  # idle time after which the leader may have forgotten the producer id; brokers' default is a day
 

@@ -13,16 +13,6 @@ from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import TopicPartition
 from fastwire.producer import TransactionLost
 
-__all__ = [
-    "ADDING_PRODUCE",
-    "FEATURE",
-    "IMPLICIT_END",
-    "IMPLICIT_LEVEL",
-    "IMPLICIT_PRODUCE",
-    "Transaction",
-    "is_implicit",
-]
-
 ADDING_PRODUCE = 11
 """The highest version of Produce in the older protocol."""
 IMPLICIT_PRODUCE, IMPLICIT_END = 12, 5

@@ -15,8 +15,6 @@ from fastwire.kafka.protocol.sasl import LoginRefusedError, Mechanism, SaslError
 from fastwire.kafka.reading.response import Fetched, Planned
 from fastwire.kafka.reading.scan import Scanner
 
-__all__ = ["HIGHEST", "Connection", "Key", "State"]
-
 REQUEST_TIMEOUT_S = 30.0
 RELOGIN_AT = 0.9  # of the lifetime of a login
 LEAST_LOGIN_S = 1.1  # brokers reject a new login within one second of the last one

@@ -9,8 +9,6 @@ from fastwire.grammar import NamePattern
 from fastwire.kafka.format.error import BrokerError, Code
 from fastwire.kafka.format.message import Body
 
-__all__ = ["NO_ID", "Leader", "Metadata", "Node", "Topic", "topic_id_text"]
-
 NO_ID = bytes(16)
 FORGET_S = 3600.0  # a topic that is missing for so long is forgotten
 

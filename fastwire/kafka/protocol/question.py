@@ -12,23 +12,6 @@ from fastwire.kafka.format.error import BrokerError
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import TopicPartition
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "NO_MEMBER",
-    "Offsets",
-    "ask_committed",
-    "ask_coordinator",
-    "ask_epoch_end",
-    "ask_offsets",
-    "commit_offsets",
-    "read_commit_errors",
-    "read_committed_offsets",
-    "read_coordinator",
-    "read_epoch_end",
-    "read_offsets",
-]
-
 EARLIEST = -2
 LATEST = -1
 

@@ -12,8 +12,6 @@ from typing import Protocol
 
 from fastwire.errors import FastwireError
 
-__all__ = ["LoginRefusedError", "Mechanism", "OAuthBearer", "Plain", "SaslError", "Scram", "check_extension"]
-
 LEAST_ITERATIONS = 4096
 # Limit of the work that a hostile peer may cause; brokers use 4,096 to some ten thousand.
 MOST_ITERATIONS = 1_000_000

@@ -7,8 +7,6 @@ from fastwire.kafka.format.error import Code
 from fastwire.kafka.format.message import Body
 from fastwire.kafka.names import TopicIdPartition
 
-__all__ = ["ENDED", "LAST_WITH_NAMES", "FetchSession", "Target", "Wanted", "topics_of"]
-
 LAST_WITH_NAMES = 12  # newer versions use topic ids
 LAST_EPOCH = 0x7FFFFFFF
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from fastwire.kafka.reading.evidence import Run
 
-__all__ = ["Doubt"]
-
 _FIRST, _CHECKSUM = slice(8), slice(17, 21)  # of a batch: its first offset, and the checksum of what is behind it
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from fastwire.position import Position
 from fastwire.reason import Reason
 
-__all__ = ["CorruptBatch", "Evidence", "Run"]
-
 MOST_RUNS = 16  # the search for the liars is quadratic, and a peer chooses what there is to search
 _LIAR = 1 << 32  # the weight of a batch that lies; a hole weighs 1
 

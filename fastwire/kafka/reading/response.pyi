@@ -1,7 +1,5 @@
 from dataclasses import dataclass
 
-__all__ = ["Fetched", "Planned"]
-
 @dataclass(frozen=True, slots=True)
 class Planned:
     version: int

@@ -6,8 +6,6 @@ message outside a batch is element 0. On the wire it is the long array of a Java
 
 from fastwire.position import Position
 
-__all__ = ["AckSets", "bits_of", "words_of"]
-
 EntryId = tuple[int, int]  # ledger, entry
 
 

@@ -23,29 +23,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.reason import Reason
 from fastwire.wire.writer import encode_varint
 
-__all__ = [
-    "MAGIC_BROKER_ENTRY_METADATA",
-    "MAGIC_CHECKSUM",
-    "Compression",
-    "Encrypt",
-    "Entry",
-    "Record",
-    "broker_entry_metadata",
-    "compress",
-    "encode_batch",
-    "encode_batch_entry",
-    "encode_block_entry",
-    "encode_broker_entry_metadata",
-    "encode_chunks",
-    "encode_payload",
-    "encode_send",
-    "encode_single_entry",
-    "encode_values",
-    "record_of",
-    "split_payload",
-    "text_of",
-]
-
 MAGIC_CHECKSUM = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA = b"\x0e\x02"
 

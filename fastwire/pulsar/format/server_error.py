@@ -4,8 +4,6 @@ from enum import Enum, auto
 
 from fastwire.pulsar import pulsar_pb2 as pb
 
-__all__ = ["Remedy", "remedy"]
-
 
 class Remedy(Enum):
     """The action that resolves an error."""

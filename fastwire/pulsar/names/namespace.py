@@ -7,8 +7,6 @@ from crc32c import crc32c
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.pattern import TopicPattern
 
-__all__ = ["list_topics", "topics_hash", "unwatch", "watch"]
-
 _C = pb.BaseCommand
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from fastwire.grammar import compile_pattern
 from fastwire.pulsar.names.topic import Topic, parse_topic
 
-__all__ = ["TopicPattern", "is_system_topic", "parse_pattern"]
-
 MOST_WIRE_LENGTH = 50  # a broker's default limit for a pattern; it refuses a longer watch
 EVERYTHING = ".*"
 # Syntax with the same meaning in Python, Java and RE2; with any other, broker and client might match differently.

@@ -5,17 +5,6 @@ from dataclasses import dataclass
 
 from fastwire.address import format_host, parse_host
 
-__all__ = [
-    "SCHEMES",
-    "Address",
-    "ServiceUrl",
-    "Topic",
-    "parse_address",
-    "parse_service_url",
-    "parse_topic",
-    "partition_index",
-]
-
 DOMAINS = ("persistent", "non-persistent")
 SCHEMES = {"pulsar": 6650, "pulsar+ssl": 6651}  # the default port of each
 

@@ -8,8 +8,6 @@ from fastwire.columns.routes import Routes
 from fastwire.pulsar.format.payload import Record
 from fastwire.pulsar.producing.outgoing import MessageBlock
 
-__all__ = ["Batch", "BatchLimits", "Batcher", "Batching", "weight"]
-
 
 class Batching(Enum):
     """The keys in a batch, which a broker hands to one consumer of a Key_Shared subscription (spec: pulsar 19).

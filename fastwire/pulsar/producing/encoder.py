@@ -20,8 +20,6 @@ from fastwire.pulsar.producing.batcher import Batch, Batching
 from fastwire.pulsar.producing.outgoing import MessageBlock
 from fastwire.pulsar.producing.settings import ProducerSettings
 
-__all__ = ["Encoder", "TooLargeError"]
-
 # Bytes kept free in a chunk below the largest message: for its metadata, and for the header that storage nodes add,
 # whose own default limit equals the broker's.
 LEAST_MARGIN, MOST_MARGIN = 32, 1024

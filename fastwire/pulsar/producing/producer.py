@@ -30,8 +30,6 @@ from fastwire.pulsar.protocol.connection import Connection, State
 from fastwire.pulsar.protocol.event import SendConfirmed, SendRefused
 from fastwire.pulsar.protocol.request import Kind
 
-__all__ = ["Outcome", "Phase", "Producer", "SendTimeout"]
-
 _C = pb.BaseCommand
 _MOST = 1 << 63
 

@@ -5,8 +5,6 @@ from enum import Enum
 
 from fastwire.producer import KeyPartitioner
 
-__all__ = ["HASHES", "Hashing", "Router", "java_string_hash", "murmur3_32"]
-
 _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 

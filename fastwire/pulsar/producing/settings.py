@@ -7,8 +7,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import Compression, Encrypt
 from fastwire.pulsar.producing.batcher import BatchLimits
 
-__all__ = ["Access", "ProducerSettings"]
-
 
 class Access(Enum):
     """Access mode of a producer (spec: pulsar 24.4)."""

@@ -24,8 +24,6 @@ from fastwire.reason import Reason
 if TYPE_CHECKING:
     from fastwire.pulsar.reading.encryption import Decryptor
 
-__all__ = ["Completion", "OnFailure", "sealed"]
-
 OnFailure = Literal["fail", "discard", "consume"]
 
 _SIZE = struct.Struct(">I")

@@ -16,8 +16,6 @@ from fastwire.pulsar.protocol.connection import Connection, State
 from fastwire.pulsar.protocol.request import SubscribeRequest, redeliver_command
 from fastwire.pulsar.reading.slot import SlotTable
 
-__all__ = ["Acks", "ConsumerMachine", "Permits", "Phase", "Sent"]
-
 ACK_GROUP_S = 0.1
 ACK_GROUP_IDS = 1000
 MOST_PERMITS = 0x7FFFFFFF  # uint32 on the wire, int in brokers

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from fastwire.pulsar.names.topic import Topic, parse_topic
 from fastwire.pulsar.protocol.message_id import MessageId
 
-__all__ = ["DeadLetterPolicy", "dead_letter_properties", "reconsume_times", "retry_properties"]
-
 REAL_TOPIC = "REAL_TOPIC"
 ORIGIN_ID = "ORIGIN_MESSAGE_ID"
 ORIGIN_ID_JAVA = "ORIGIN_MESSAGE_IDY_TIME"  # the spelling of the Java and Go clients

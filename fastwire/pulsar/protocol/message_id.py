@@ -10,8 +10,6 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.protocol.request import position_of
 
-__all__ = ["EARLIEST", "LATEST", "MessageId"]
-
 _TEXT = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,9}))?(?::(-?\d{1,9}))?")
 _MOST = (1 << 63) - 1
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-__all__ = ["Deadlines", "RedeliveryBackoff"]
-
 Run = tuple[int, int, int]  # ledger, first entry, last entry
 
 

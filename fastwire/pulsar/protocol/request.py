@@ -10,18 +10,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import body_of, server_error_name
 from fastwire.pulsar.format.server_error import Remedy, remedy
 
-__all__ = [
-    "REPLIES",
-    "BrokerError",
-    "Kind",
-    "SubscribeRequest",
-    "available_permits",
-    "position_of",
-    "redeliver_command",
-    "refusal",
-    "reply_id",
-]
-
 _C = pb.BaseCommand
 
 

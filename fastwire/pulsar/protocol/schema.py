@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from fastwire.errors import ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
 
-__all__ = ["Schema", "ask_schema", "schema_of", "split_key_value", "version_number", "wire_schema"]
-
-
 # Names by type number.
 _KINDS = (
     "BYTES", "STRING", "JSON", "PROTOBUF", "AVRO", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE",

@@ -5,8 +5,6 @@ from enum import Enum, auto
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.protocol.request import REPLIES
 
-__all__ = ["LEGAL", "State"]
-
 _C = pb.BaseCommand
 
 

@@ -16,8 +16,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.reading.cold import ColdEntry
 from fastwire.wire.pool import Pool
 
-__all__ = ["Assembly", "Part", "Torn", "Verdict"]
-
 MOST_OPEN = 1000  # open messages; Java's consumer allows 10, Go's 100, but neither keeps the entries it drops
 EXPIRY_S = 60.0  # since the last chunk
 SHARE = 2  # chunks may use the budget divided by this: with all of it, the missing chunks could not be read

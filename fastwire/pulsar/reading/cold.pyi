@@ -3,8 +3,6 @@ from typing import final
 from fastwire.position import Log, Position
 from fastwire.reason import Reason
 
-__all__ = ["UNDECODED", "ColdEntry"]
-
 UNDECODED: frozenset[Reason]
 
 @final

@@ -24,8 +24,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.payload import text_of
 from fastwire.reason import Reason
 
-__all__ = ["DATA_KEY_BYTES", "IV_BYTES", "Decryptor", "Encryptor"]
-
 DATA_KEY_BYTES = 32
 IV_BYTES = 12
 TAG_BYTES = 16

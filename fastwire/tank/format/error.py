@@ -4,8 +4,6 @@ from enum import IntEnum
 
 from fastwire.errors import FastwireError
 
-__all__ = ["BrokerError", "CreateCode", "PartitionStatus", "ProduceCode"]
-
 
 class PartitionStatus(IntEnum):
     """State of a partition in an answer: the flags of a consume answer, and of a discover answer where it has some."""

@@ -13,30 +13,6 @@ from typing import ClassVar, Self
 from fastwire.errors import ProtocolError
 from fastwire.wire.writer import encode_varint
 
-__all__ = [
-    "FRAME_HEAD",
-    "MOST_REQUEST",
-    "PING",
-    "UNKNOWN",
-    "Address",
-    "CreateTopic",
-    "DiscoverPartitions",
-    "DiscoverTopics",
-    "DiscoverTopology",
-    "MessageType",
-    "Node",
-    "PartitionRange",
-    "PartitionRanges",
-    "PayloadReader",
-    "TopicInfo",
-    "TopicList",
-    "TopicResult",
-    "Topology",
-    "encode_address",
-    "encode_frame",
-    "encode_str8",
-]
-
 FRAME_HEAD = 5  # bytes before a payload
 MOST_REQUEST = 256 << 20  # of the payload of a request; a broker closes the connection for more
 UNKNOWN = 0xFFFFFFFFFFFFFFFF  # the sequence of "end", and of a range that the broker does not have

@@ -14,17 +14,6 @@ from fastwire.reason import Reason
 from fastwire.tank.format.message import PayloadReader
 from fastwire.wire.writer import encode_varint
 
-__all__ = [
-    "BundleHead",
-    "Message",
-    "encode_block",
-    "encode_bundle",
-    "encode_time",
-    "encode_values",
-    "read_head",
-    "read_messages",
-]
-
 COMPRESS_BYTES = 1024  # of keys and values: a larger bundle is compressed, as the reference client does
 COMPRESS_COUNT = 512
 

@@ -4,8 +4,6 @@ from zlib import crc32
 
 from fastwire.producer import KeyPartitioner
 
-__all__ = ["Partitioner"]
-
 _MULTIPLIER = 0x9E3779B1
 
 

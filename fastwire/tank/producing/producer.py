@@ -17,8 +17,6 @@ from fastwire.tank.producing.bundle import Message, encode_block, encode_bundle
 from fastwire.tank.producing.outgoing import MessageBlock
 from fastwire.tank.protocol.produce import PartitionBundle
 
-__all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
-
 MOST_MESSAGES = 65_535  # a broker counts the messages of a bundle modulo 65,536 in some places (spec: tank 5.4)
 MOST_KEY = 255
 OVERHEAD = 16  # bytes of a message beside key and value, about

@@ -14,8 +14,6 @@ from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
 from fastwire.tank.reading.response import Fetched, Planned
 from fastwire.tank.reading.scan import CorruptBundle, Scanner
 
-__all__ = ["Connection", "Question", "Request", "State"]
-
 REQUEST_TIMEOUT_S = 30.0
 MOST_POSTPONED = 9  # timeouts by which bytes that keep arriving postpone a deadline
 WAIT_SLACK_MS = 1000  # a broker rounds the wait of a request up (spec: tank 5.4)

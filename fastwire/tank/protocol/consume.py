@@ -11,8 +11,6 @@ from fastwire.errors import ProtocolError
 from fastwire.tank.format.error import PartitionStatus
 from fastwire.tank.format.message import Address, MessageType, PayloadReader, encode_address, encode_str8
 
-__all__ = ["END", "ConsumeRequest", "FetchPartition", "PartitionAnswer", "encode_consume_answer"]
-
 END = 0xFFFFFFFFFFFFFFFF  # messages that are appended after the request; DiscoverPartitions tells the number
 
 _WITH_OP_FLAGS = 3  # lowest client version

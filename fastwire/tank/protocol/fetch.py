@@ -14,8 +14,6 @@ from fastwire.tank.protocol.consume import ConsumeRequest, FetchPartition
 from fastwire.tank.reading.response import Fetched, Planned
 from fastwire.tank.reading.slot import SlotTable
 
-__all__ = ["MOST_FETCH", "FetchLimits", "Fetcher", "Target"]
-
 MOST_FETCH = 64 << 20  # a broker caps fetch sizes (spec: tank 5.1)
 MOST_NAMES = 255  # topics of a request, and partitions of each
 MOST_BEHIND = 2  # concurrent requests for partitions that lag

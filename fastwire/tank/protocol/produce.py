@@ -9,8 +9,6 @@ from fastwire.tank.format.error import ProduceCode
 from fastwire.tank.format.message import Address, MessageType, PayloadReader, encode_address, encode_str8
 from fastwire.wire.writer import encode_varint
 
-__all__ = ["PartitionBundle", "ProduceAnswer", "ProduceRequest", "ProduceResult"]
-
 _WHOLE_TOPIC = frozenset({ProduceCode.UNKNOWN_TOPIC, ProduceCode.READ_ONLY})
 
 

@@ -5,8 +5,6 @@ from typing import Self, final
 from fastwire.columns.slots import PartitionSlots
 from fastwire.position import Log, Position
 
-__all__ = ["PartitionResult", "SlotTable"]
-
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     status: int

@@ -8,8 +8,6 @@ from urllib.parse import quote_plus
 
 from fastwire.tubemq import tubemq_pb2 as pb
 
-__all__ = ["UNDEFINED", "Credentials", "VisitToken", "signature"]
-
 UNDEFINED = -2
 """The number that stands for an undefined value in all fields (spec: tubemq 8)."""
 

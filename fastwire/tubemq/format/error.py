@@ -5,8 +5,6 @@ from enum import Enum, IntEnum
 
 from fastwire.errors import FastwireError
 
-__all__ = ["BrokerError", "Code", "Refused", "Remedy", "advice_of", "name_of", "remedy_of"]
-
 
 class Code(IntEnum):
     """``errCode`` of a response. Codes that only clients use among themselves are not listed."""

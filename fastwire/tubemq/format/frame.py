@@ -21,24 +21,6 @@ from fastwire.wire.writer import encode_varint
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "BLOCK_BYTES",
-    "MOST_BLOCKS",
-    "MOST_CONTENT",
-    "TOKEN",
-    "Answer",
-    "Method",
-    "Request",
-    "Service",
-    "decode_request",
-    "decode_response",
-    "encode_frame",
-    "encode_refusal",
-    "encode_request",
-    "encode_response",
-    "read_message",
-]
-
 TOKEN = 0xFF7FF4FE
 BLOCK_BYTES = 8192
 MOST_BLOCKS = 3584

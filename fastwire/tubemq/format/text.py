@@ -5,24 +5,6 @@ from dataclasses import dataclass
 
 from fastwire.errors import ProtocolError
 
-__all__ = [
-    "BROKER_PORT",
-    "BROKER_TLS_PORT",
-    "MOST_PARTITIONS",
-    "Broker",
-    "BrokerPartition",
-    "TopicMeta",
-    "check_total",
-    "group_by_topic",
-    "read_broker",
-    "read_failure",
-    "read_partition",
-    "read_producer_topic",
-    "read_subscription",
-    "read_topic_meta",
-    "write_conditions",
-]
-
 BROKER_PORT = 8123
 BROKER_TLS_PORT = 8124
 MOST_PARTITIONS = 50_000

@@ -12,8 +12,6 @@ from fastwire.tubemq.format.text import BrokerPartition, write_conditions
 from fastwire.tubemq.groups.master import RETRY_S, ConsumerClient, ConsumerSettings, State
 from fastwire.tubemq.groups.selection import Metadata, share
 
-__all__ = ["ClientMembership", "NodeSettings", "Share"]
-
 METADATA_S = 10.0
 REFUSED_S = 5.0  # before a partition is registered again that was refused
 REPORT_EVERY = 60  # heartbeats

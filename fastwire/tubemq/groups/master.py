@@ -20,8 +20,6 @@ from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import Broker, BrokerPartition, read_failure
 from fastwire.tubemq.reading.flow import NO_RULES, FlowRules, read_rules
 
-__all__ = ["ClientSettings", "ConsumerClient", "ConsumerSettings", "MasterClient", "State"]
-
 RETRY_S = 1.0
 SLOW_S = 5.0  # a Master forgets a client after 30 s, and frees what a killed one has had: a longer pause would miss it
 NOT_DEPLOYED_S = 5.0

@@ -14,8 +14,6 @@ from fastwire.tubemq.format.text import (
     read_topic_meta,
 )
 
-__all__ = ["Metadata", "share"]
-
 
 def _java_hash(text: str) -> int:
     """Return the string hash of Java as an unsigned number."""

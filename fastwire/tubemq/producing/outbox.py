@@ -18,8 +18,6 @@ from fastwire.tubemq.format.error import BrokerError, Remedy
 from fastwire.tubemq.format.text import Broker, BrokerPartition
 from fastwire.tubemq.producing.producer import Producer
 
-__all__ = ["Outbox", "OutgoingMessage", "Sending", "Stored"]
-
 MESSAGE_BYTES = 200  # of a message beside its value: what its objects occupy here
 
 

@@ -16,8 +16,6 @@ from fastwire.tubemq.format.text import Broker, BrokerPartition, check_total, re
 from fastwire.tubemq.groups.master import RETRY_S, ClientSettings, MasterClient, State
 from fastwire.tubemq.protocol.request import encode_payload, send_request
 
-__all__ = ["MESSAGE_BYTES", "Producer"]
-
 MESSAGE_BYTES = (1 << 20) + (10 << 10)
 """The largest payload that a broker stores, unless the Master names another size."""
 

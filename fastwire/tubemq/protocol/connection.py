@@ -11,8 +11,6 @@ from fastwire.tubemq.protocol.event import CorruptFound, Event, FetchDone, Fetch
 from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, Planned
 from fastwire.tubemq.reading.scan import Scanner
 
-__all__ = ["REQUEST_TIMEOUT_S", "Connection"]
-
 REQUEST_TIMEOUT_S = 10.0
 
 _NOTHING: tuple[Event, ...] = ()

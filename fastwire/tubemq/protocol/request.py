@@ -11,19 +11,6 @@ from fastwire.tubemq.format.credentials import UNDEFINED
 from fastwire.tubemq.format.text import BrokerPartition
 from fastwire.tubemq.reading.scan import ZONE_MINUTES
 
-__all__ = [
-    "MSG_TIME",
-    "MSG_TYPE",
-    "REGISTER",
-    "UNREGISTER",
-    "ConsumerRequests",
-    "Start",
-    "encode_payload",
-    "message_time",
-    "payload_checksum",
-    "send_request",
-]
-
 MSG_TYPE = "$msgType$"
 MSG_TIME = "$msgTime$"
 

@@ -7,8 +7,6 @@ from fastwire.position import Position
 from fastwire.reason import Reason
 from fastwire.tubemq.format.error import Code
 
-__all__ = ["CorruptMessage", "Fetched", "Planned", "ResponseTooLargeError"]
-
 
 @dataclass(frozen=True, slots=True)
 class Planned:

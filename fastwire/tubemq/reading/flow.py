@@ -9,8 +9,6 @@ from fastwire.errors import ProtocolError
 from fastwire.tubemq.format.error import Code
 from fastwire.tubemq.reading.fetched import Fetched
 
-__all__ = ["NO_RULES", "DataLimit", "FlowRules", "Pace", "minute_of_day", "read_rules", "wait_ms"]
-
 NOT_FOUND_WAIT_MS = 400
 _WAITS: dict[int, int] = {
     Code.MOVED: 200,

@@ -4,8 +4,6 @@ from typing import Self, final
 from fastwire.columns.slots import PartitionSlots
 from fastwire.position import Log, Position
 
-__all__ = ["SlotTable"]
-
 @final
 class SlotTable(PartitionSlots):
     def __new__(cls, logs: Iterable[Log] = ()) -> Self: ...

@@ -6,8 +6,6 @@ from fastwire_daemon.systems.load import Load
 from tests.support.kafka.load import batches
 from tests.support.pulsar.load import fill
 
-__all__ = ["AnyBroker", "add_orders", "shown_name"]
-
 AnyBroker = PulsarDevBroker | KafkaDevBroker
 
 

@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Callable
 
-__all__ = ["GOOD", "PROGRAM", "Run"]
-
 GOOD = """\
 [pipelines.orders.source]
 url = "pulsar://127.0.0.1:6650"

@@ -4,8 +4,6 @@ from typing import Any
 
 from fastwire.parquet.thrift import BINARY, FALSE, I8, I32, I64, LIST, STRUCT, TRUE
 
-__all__ = ["Compact", "chunks_of", "places_of"]
-
 
 class Compact:
     """Reads Thrift's compact protocol: a struct is a dict by field number."""

@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 
 from fastwire.parquet.file import ParquetWriter
 
-__all__ = ["DICTIONARIES", "FLAT", "batches_of", "by_pyarrow", "flat_value", "nullable", "schema_of", "written"]
-
 FLAT: list[pa.DataType] = [
     pa.bool_(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(),
     pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(16),

@@ -12,8 +12,6 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.kafka.requests import Request
 from tests.fuzz.kafka_broker import body_by_table
 
-__all__ = ["BYTES", "MEANING", "Lie", "lying"]
-
 Lie = Callable[[Request, bytes], bytes]
 
 

@@ -13,21 +13,6 @@ from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, 
 from fastwire_daemon.devbroker.pulsar.subscriptions import ConnectedConsumer
 from fastwire_daemon.devbroker.topiclog import StoredEntry
 
-__all__ = [
-    "BadCrc",
-    "BadLengths",
-    "ClosingConsumers",
-    "CutInFrame",
-    "HostileSizes",
-    "NeverAnswers",
-    "OverDelivery",
-    "Repeats",
-    "Reticent",
-    "StatesPermits",
-    "UnknownCommands",
-    "WrongRequestIds",
-]
-
 Command = pb.BaseCommand
 _SIZES = Struct(">II")
 

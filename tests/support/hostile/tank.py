@@ -9,8 +9,6 @@ from collections.abc import Callable
 from fastwire.tank.format.message import FRAME_HEAD, MessageType, encode_frame
 from fastwire_daemon.devbroker.tank import TankDevBroker
 
-__all__ = ["BYTES", "SILENT", "Lie", "lying"]
-
 Lie = Callable[[bytes], bytes]
 
 

@@ -12,8 +12,6 @@ from fastwire.tubemq.format.error import Refused
 from fastwire.tubemq.format.frame import Method, Request, decode_response, encode_frame, encode_refusal, encode_response
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 
-__all__ = ["BYTES", "NONSENSE", "REFUSALS", "SILENT", "Lie", "elsewhere", "lying", "nonsense"]
-
 Lie = Callable[[bytes], bytes]
 
 HEAD = 12

@@ -7,8 +7,6 @@ from crc32c import crc32c
 from fastwire.kafka.producing.payload import Compression, Record, compress, encode_batch
 from fastwire.wire.writer import encode_zigzag
 
-__all__ = ["headers_of", "value_of"]
-
 
 def value_of(size: int, codec: Compression, base: int = 0) -> bytes:
     """A batch that decompresses to ``size`` bytes."""

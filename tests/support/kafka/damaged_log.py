@@ -8,8 +8,6 @@ from fastwire.kafka.producing.payload import Compression, Record, encode_batch
 from fastwire.position import Position
 from tests.support.kafka.golden import Reading, StoredLog, fetch_response
 
-__all__ = ["Drawn", "IndexedLog", "audit"]
-
 # Bytes of a batch that its checksum does not cover (spec: kafka 6): first offset, size, leader epoch, magic, checksum.
 UNCOVERED = range(21)
 FIRST = range(8)

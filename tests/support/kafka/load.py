@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from fastwire.kafka.producing.payload import Compression, encode_block_batch, encode_values
 from fastwire_daemon.systems.load import Load
 
-__all__ = ["batches"]
-
 
 def batches(load: Load, now_ms: Callable[[], int]) -> Iterator[tuple[int, bytes, int]]:
     """Yield the partition, the record batch and the number of its records, round the partitions.

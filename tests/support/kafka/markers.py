@@ -4,8 +4,6 @@ from struct import pack
 
 from fastwire.kafka.producing.payload import Record, encode_block_batch, encode_records
 
-__all__ = ["encode_marker"]
-
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 

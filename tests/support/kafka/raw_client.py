@@ -7,8 +7,6 @@ from typing import Any
 from fastwire.kafka.format.message import Body, decode_response, encode_request
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 
-__all__ = ["Peer"]
-
 PATIENCE_S = 60.0
 
 

@@ -16,8 +16,6 @@ from fastwire_daemon.systems.kafka.source.kafkasource import KafkaSource
 from fastwire_daemon.systems.kafka.source.settings import KafkaSettings
 from tests.support.source_pipe import AnyPipe, until
 
-__all__ = ["KafkaPipe", "batch", "batches"]
-
 
 def batch(number: int, rows: int = 10, size: int = 0, compression: Compression = Compression.NONE) -> bytes:
     """Batch ``number`` of a partition: row ``i`` of it has the value ``number:i``, of second ``number``."""

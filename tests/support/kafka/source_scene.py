@@ -8,8 +8,6 @@ from tests.support import source_pipe
 from tests.support.kafka.source_pipe import KafkaPipe
 from tests.support.source_pipe import playing
 
-__all__ = ["assert_once", "reading", "serving"]
-
 
 def serving(partitions: int = 1, **options: Any) -> AbstractAsyncContextManager[KafkaDevBroker]:
     """See ``source_pipe.serving``."""

@@ -2,8 +2,6 @@
 
 import pyarrow as pa
 
-__all__ = ["TYPES"]
-
 HEADERS = pa.list_(
     pa.field("item", pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]), False)
 )

@@ -9,8 +9,6 @@ import pyarrow as pa
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.pulsar import Client, Consumer, Delivery, connect
 
-__all__ = ["playing", "take", "values"]
-
 
 @asynccontextmanager
 async def playing(

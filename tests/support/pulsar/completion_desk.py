@@ -28,8 +28,6 @@ from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import Row, Seen, message_frame, put, scanner, words
 from tests.support.rsa_keys import key_pair
 
-__all__ = ["ALICE", "BOB", "RICH", "TIME", "Desk", "entries_of_all_kinds", "parts", "plain", "sealed", "values"]
-
 TIME = 1_700_000_000_000
 ALICE, BOB = key_pair("alice"), key_pair("bob")
 DATA_KEY = bytes(range(32))

@@ -14,8 +14,6 @@ from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import message_frame
 
-__all__ = ["CONSUMER", "TOPIC", "C", "Wire", "batch", "part_of_chunked"]
-
 C = pb.BaseCommand
 TOPIC = "persistent://public/default/t"
 CONSUMER = 3

@@ -25,24 +25,6 @@ from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 from tests.support.times import nearest_millis
 
-__all__ = [
-    "CONSUMER",
-    "LOG",
-    "Row",
-    "Seen",
-    "bits",
-    "command_frame",
-    "drain",
-    "feed",
-    "message_frame",
-    "oracle",
-    "put",
-    "resealed",
-    "rows_of",
-    "scanner",
-    "words",
-]
-
 CONSUMER = 7
 CONNECTION = 1
 LOG = Log("pulsar", "test", "persistent://public/default/ev", "0")

@@ -7,8 +7,6 @@ from fastwire.pulsar.names.topic import parse_topic
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.pulsar.load import entries
 
-__all__ = ["fill"]
-
 ENTRIES_PER_CALL = 64  # how much is appended to a broker in memory at a time
 
 

@@ -12,8 +12,6 @@ from fastwire_daemon.systems.produced import Produced
 from fastwire_daemon.systems.pulsar.settings import ClientSettings
 from fastwire_daemon.systems.pulsar.writer import open_topic
 
-__all__ = ["client_settings", "produce"]
-
 
 def client_settings(
     url: str, *, credentials: Credentials | None = None, tls: ClientTls | None = None

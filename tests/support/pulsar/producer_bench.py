@@ -15,8 +15,6 @@ from fastwire.pulsar.protocol.request import BrokerError
 from tests.support.pulsar.connection_scene import TOPIC, C, Wire
 from tests.support.pulsar.frames import inflate
 
-__all__ = ["ALONE", "ID", "WALL", "Sending", "elements", "tickets"]
-
 _SIZES = Struct(">II")
 WALL = 1_700_000_000_000
 ID = 5

@@ -11,8 +11,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.format.command import decode_command, encode_command
 from fastwire.pulsar.format.payload import Entry, encode_send
 
-__all__ = ["Peer"]
-
 _SIZES = Struct(">II")
 Command = pb.BaseCommand
 

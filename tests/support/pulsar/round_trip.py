@@ -4,8 +4,6 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
 from tests.support.source_pipe import until
 
-__all__ = ["round_trips"]
-
 
 async def round_trips(broker: PulsarDevBroker) -> None:
     """PING every client of a broker on this loop, twice.

@@ -10,8 +10,6 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from tests.support import source_pipe
 from tests.support.source_pipe import Pipe, playing
 
-__all__ = ["FULL", "ORDERED", "TYPES", "landed", "reading", "serving", "two"]
-
 TYPES = ["exclusive", "failover", "shared", "key_shared"]
 ORDERED = ["exclusive", "failover"]
 FULL = "persistent://public/default/t"

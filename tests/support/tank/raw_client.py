@@ -12,8 +12,6 @@ from fastwire.tank.protocol.produce import ProduceAnswer, ProduceRequest
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.support.tank.golden import Reading
 
-__all__ = ["Peer", "read_frame"]
-
 PATIENCE_S = 60.0
 
 

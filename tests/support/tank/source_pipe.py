@@ -15,8 +15,6 @@ from fastwire_daemon.systems.tank.source import TankSettings, TankSource
 from tests.support import source_pipe
 from tests.support.source_pipe import AnyPipe, playing
 
-__all__ = ["TankPipe", "reading", "serving"]
-
 
 class TankPipe(AnyPipe):
     """Plays the pipeline; topics are asked for often, and a request waits a short time, so that no test has to."""

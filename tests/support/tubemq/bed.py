@@ -17,8 +17,6 @@ from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support.tubemq.golden import content_of
 
-__all__ = ["BEGIN", "LOG", "Bed", "message", "numbered", "response"]
-
 LOG = Log("tubemq", "c", "gold", "1:0")
 BEGIN = Position(0, 0)
 

@@ -25,20 +25,6 @@ from fastwire.tubemq.reading.scan import Scanner
 from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-__all__ = [
-    "HOST",
-    "LIMIT_S",
-    "PAUSE_S",
-    "Cluster",
-    "Link",
-    "Member",
-    "Reader",
-    "answer_of",
-    "client_name",
-    "refusal",
-    "send",
-]
-
 register(POSITIONS)
 
 HOST = "127.0.0.1"

@@ -10,8 +10,6 @@ from google.protobuf.message import Message
 from fastwire.tubemq import tubemq_pb2 as pb
 from tests.support.golden import FOLDER, load
 
-__all__ = ["EXAMPLES", "Example", "content_of"]
-
 
 @dataclass(frozen=True)
 class Example:

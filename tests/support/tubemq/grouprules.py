@@ -25,8 +25,6 @@ from tests.support.tubemq.client import (
 )
 from tests.support.tubemq.rules import ENTRY, Rule, group, into
 
-__all__ = ["GROUP_RULES"]
-
 GROUP_RULES: list[Rule] = []
 rule = into(GROUP_RULES)
 

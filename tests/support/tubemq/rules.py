@@ -25,8 +25,6 @@ from tests.support.tubemq.client import (
     send,
 )
 
-__all__ = ["ENTRY", "RULES", "Rule", "group", "into", "numbered"]
-
 Rule = Callable[[Cluster], None]
 RULES: list[Rule] = []
 

@@ -14,8 +14,6 @@ from fastwire_daemon.systems.tubemq.source import TubeMQSettings, TubeMQSource
 from tests.support import source_pipe
 from tests.support.source_pipe import AnyPipe, playing
 
-__all__ = ["GROUP", "TubeMQPipe", "reading", "serving"]
-
 GROUP = "g1"
 
 

@@ -6,8 +6,6 @@ from typing import ClassVar
 from fastwire_daemon.config.connection import Connection
 from fastwire_daemon.config.source import SourceConfig
 
-__all__ = ["CONNECTION", "SOURCE"]
-
 
 class ToyConnection(Connection):
     """A connection to the broker of the toy system."""

@@ -17,8 +17,6 @@ from fastwire_daemon.runtime.clock import now_ms
 
 from .grammar import PORT
 
-__all__ = ["ToyBroker", "make"]
-
 FETCH_BYTES = 1 << 20
 HOLD_S = 3600.0
 HEAD = struct.Struct(">IB")

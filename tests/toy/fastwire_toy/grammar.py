@@ -7,8 +7,6 @@ from fastwire.grammar import Grammar, TopicPattern
 
 from .position import POSITIONS
 
-__all__ = ["GRAMMAR", "PORT"]
-
 PORT = 7070
 SCHEMES = {"toy": PORT}
 _TOPIC = re.compile(r"[A-Za-z0-9_]{1,100}")

@@ -16,8 +16,6 @@ from fastwire.wire.pool import Pool
 
 from .scan import Scanner, Slot
 
-__all__ = ["ConnectionLost", "Link", "RequestRefused", "connect"]
-
 MEMORY = 1 << 20  # bytes, of connections that fetch no records
 
 

@@ -2,6 +2,4 @@
 
 from fastwire.position import NumberPositions
 
-__all__ = ["POSITIONS"]
-
 POSITIONS = NumberPositions("toy", "an offset, for example 1234")

@@ -30,8 +30,6 @@ from fastwire.errors import ProtocolError
 
 from .columns import ROW
 
-__all__ = ["Slot", "Scanner"]
-
 cdef enum:
     HEAD = 5                     # size and kind of a frame
 

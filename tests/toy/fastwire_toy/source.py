@@ -19,8 +19,6 @@ from .config import ToySourceConfig
 from .link import ConnectionLost, RequestRefused, connect
 from .scan import Slot
 
-__all__ = ["Partition", "ToySource"]
-
 RETRY_S = 0.05
 
 

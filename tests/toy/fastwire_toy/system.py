@@ -24,8 +24,6 @@ from .link import Link, connect
 from .scan import Slot
 from .source import ToySource
 
-__all__ = ["SYSTEM", "ToySystem"]
-
 
 class ToySystem(System):
     """See ``systems.base.System``."""

@@ -5,9 +5,6 @@ from fastwire.kafka.grammar import GRAMMAR
 from ..dialects import Dialect
 from ..values import INT32, one_of, size, text
 
-__all__ = ["DIALECT"]
-
-
 DIALECT = Dialect(
     grammar=GRAMMAR,
     places_example='{"topic":{"0":1234,"1":-2}}',

@@ -18,8 +18,6 @@ from ..options import Options
 from ..ranges import QueryPartition
 from ..witness import Witness
 
-__all__ = ["KafkaBroker"]
-
 COMMIT_PATIENCE_S = 10.0  # committed offsets serve monitoring only, so a batch does not wait long for them
 
 # Errors a group coordinator returns for an offset commit by a non-member.

@@ -12,8 +12,6 @@ from ..system import System
 from .dialect import DIALECT
 from .driver import KafkaBroker
 
-__all__ = ["SYSTEM", "settings_of"]
-
 
 def settings_of(options: Options) -> KafkaSettings:
     """Return the settings of the source for the options. Raises ConfigError for unusable files."""

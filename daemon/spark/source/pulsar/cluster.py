@@ -29,8 +29,6 @@ from ..ranges import QueryPartition
 from ..rows import Rows
 from .dialect import DIALECT
 
-__all__ = ["Attached", "RangeCluster", "settings_of", "topic_of"]
-
 
 def settings_of(options: Options) -> ClientSettings:
     """Return the settings of connections for the options. Raises ConfigError for unusable files."""

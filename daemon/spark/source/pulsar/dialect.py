@@ -5,9 +5,6 @@ from fastwire.pulsar.grammar import GRAMMAR
 from ..dialects import Dialect
 from ..values import text, whole
 
-__all__ = ["DIALECT"]
-
-
 DIALECT = Dialect(
     grammar=GRAMMAR,
     places_example='{"topic":{"0":"12:34","1":-2}}',

@@ -34,8 +34,6 @@ from ..witness import Witness
 from .cluster import Attached, RangeCluster, topic_of
 from .rangereader import Entries, is_missing, place_of
 
-__all__ = ["PulsarBroker"]
-
 LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
 # What a ledger that cannot be counted from here is taken to hold.
 LEDGER_ENTRIES = 50_000

@@ -32,8 +32,6 @@ from ..rangereader import RangeReader, ReadingRules, TryAgainError
 from ..ranges import QueryPartition, Range
 from .cluster import Attached, RangeCluster, topic_of
 
-__all__ = ["Entries", "PulsarRangeReader", "is_missing", "place_of"]
-
 # How far before a range the beginning of a chunked message is looked for, at first, and how much farther each time.
 LOOK_BACK_ENTRIES = 100
 LOOK_BACK_FACTOR = 10

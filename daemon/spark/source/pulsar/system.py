@@ -8,8 +8,6 @@ from .cluster import RangeCluster, settings_of
 from .driver import PulsarBroker
 from .rangereader import PulsarRangeReader
 
-__all__ = ["SYSTEM"]
-
 WINDOW = 10_000
 
 

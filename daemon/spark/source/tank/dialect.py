@@ -5,9 +5,6 @@ from fastwire.tank.grammar import GRAMMAR
 from ..dialects import Dialect
 from ..values import INT32, size, text
 
-__all__ = ["DIALECT"]
-
-
 DIALECT = Dialect(
     grammar=GRAMMAR,
     places_example='{"topic":{"0":1234,"1":-2}}',

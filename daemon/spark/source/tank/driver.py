@@ -16,8 +16,6 @@ from ..options import Options
 from ..ranges import QueryPartition
 from ..witness import Witness
 
-__all__ = ["TankBroker"]
-
 
 class TankBroker(OffsetBroker):
     """Implements ``Broker``. An answer about a topic has beginnings and ends of all its partitions."""

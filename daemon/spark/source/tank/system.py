@@ -12,8 +12,6 @@ from ..system import System
 from .dialect import DIALECT
 from .driver import TankBroker
 
-__all__ = ["SYSTEM"]
-
 
 def _settings(options: Options) -> TankSettings:
     own, most = TankConnection.of(options.connection), fetch_bytes(options)

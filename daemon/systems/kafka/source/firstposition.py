@@ -14,8 +14,6 @@ from ..cluster import Cluster
 from .partition import Partition
 from .settings import KafkaSettings
 
-__all__ = ["FirstPositions"]
-
 LOST = "records were lost by an unclean election, or the log was truncated"
 REPLACED = (
     "and the broker holds another record before it: records were lost and others have taken their offsets, or the "

@@ -23,8 +23,6 @@ from ..refusal import is_for_good
 from .partition import Partition
 from .settings import KafkaSettings
 
-__all__ = ["Alone", "Group", "Reader"]
-
 COMMIT_S = 1.0  # between two commits while records flow
 COORDINATOR_S = 10.0  # the longest wait for the group's offsets if no group assigns the partitions
 # Errors during a rebalance: the member that still owns the partition commits.

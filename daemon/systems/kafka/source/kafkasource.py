@@ -41,8 +41,6 @@ from .partition import Partition
 from .settings import KafkaSettings
 from .topics import KafkaTopics
 
-__all__ = ["KafkaSource"]
-
 log = get_logger("source")
 
 

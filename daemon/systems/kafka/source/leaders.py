@@ -17,8 +17,6 @@ from ..link import Link
 from .firstposition import FirstPositions
 from .partition import Partition
 
-__all__ = ["KafkaLeaders"]
-
 
 class _Reader(LeaderReader[Partition], Protocol):
     slots: SlotTable

@@ -43,8 +43,6 @@ from .group import COMMIT_S, Group, Reader
 from .partition import Partition
 from .settings import KafkaSettings
 
-__all__ = ["GroupMember", "group_of"]
-
 RELEASE = 0.8  # of the rebalance timeout: the longest wait for a commit before partitions are released without it
 UNKNOWN_S = 1.0  # between two requests for assigned partitions that the metadata do not have
 NAME_S = 1.0  # the longest wait for the name of a member that leaves

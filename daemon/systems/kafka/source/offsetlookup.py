@@ -21,8 +21,6 @@ from .partition import Partition
 from .settings import KafkaSettings
 from .topics import unbroken
 
-__all__ = ["KafkaOffsetLookup", "outdated"]
-
 log = get_logger("source")
 
 

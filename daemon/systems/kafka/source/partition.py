@@ -10,8 +10,6 @@ from ...source import Assignment
 from ..link import Link
 from ..replica import ReplicaChoice
 
-__all__ = ["Partition"]
-
 
 @dataclass(slots=True, eq=False)
 class Partition(PulledPartition[Link]):

@@ -14,8 +14,6 @@ from ...reading.sourcefields import reader_fields, source_fields
 from ..config import KafkaConnection, KafkaSourceConfig
 from ..settings import ClientSettings, client_fields
 
-__all__ = ["KafkaSettings", "reader_settings", "settings_from"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings(ClientSettings):

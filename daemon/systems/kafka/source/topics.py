@@ -20,8 +20,6 @@ from ..cluster import Cluster
 from .partition import Partition
 from .settings import KafkaSettings
 
-__all__ = ["KafkaTopics", "unbroken"]
-
 
 class KafkaTopics(Topics[Partition]):
     """The partitions of Kafka's topics."""

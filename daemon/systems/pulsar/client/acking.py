@@ -16,8 +16,6 @@ from ...reading.stage import Stage
 from ..link import Link
 from .member import Member
 
-__all__ = ["AckRefused", "AckingMember", "without_entries"]
-
 UNSENT = 0  # not the id of a request: it stands for acks that are not sent yet
 
 

@@ -17,8 +17,6 @@ from ..settings import ClientSettings
 from .member import Member
 from .reader import Reader
 
-__all__ = ["entry_before", "witness_at"]
-
 POOL_BYTES = 32 << 20
 MOST_S = 5.0
 EPOCH = datetime.fromtimestamp(0, UTC)

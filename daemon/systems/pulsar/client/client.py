@@ -23,8 +23,6 @@ from .options import ConsumerOptions
 from .places import Places
 from .reader import Reader
 
-__all__ = ["Client", "connect"]
-
 MEMORY = 1 << 30
 
 

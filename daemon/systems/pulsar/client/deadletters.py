@@ -33,8 +33,6 @@ from ..cluster import ClientCluster
 from ..producer import TopicProducer
 from ..settings import ClientSettings
 
-__all__ = ["DeadLetters", "Origin", "records_of"]
-
 MEMORY = 1 << 30  # the client's own limit, so an entry that it has decoded can be decoded here
 
 Origin = tuple[Record, MessageId, str]  # a record, its id and its topic

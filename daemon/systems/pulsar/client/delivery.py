@@ -10,8 +10,6 @@ from fastwire.pulsar.protocol.message_id import MessageId
 
 from ...consuming.received import ReceivedChunk
 
-__all__ = ["Delivery", "Element", "Rows", "Run", "elements_of", "ranges"]
-
 Rows = int | slice | Iterable[int]
 Run = tuple[int, int, int]  # ledger, first entry, last entry
 Element = tuple[int, int, int]  # consumer, ledger, entry

@@ -26,8 +26,6 @@ from ..source.partition import Partition
 from ..source.settings import with_client
 from .member import Member, refused_at_first
 
-__all__ = ["MOST_ELEMENTS", "Intake", "together"]
-
 QUEUE_BYTES = 16 << 20  # of chunks that the application has not taken; above it reading pauses
 CLOSE_S = 5.0
 MOST_ELEMENTS = 1 << 19  # of a batch; no broker accepts more

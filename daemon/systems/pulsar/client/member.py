@@ -23,8 +23,6 @@ from ..refusal import about, is_for_good, is_missing, is_transient
 from ..settings import ClientSettings
 from ..source.partition import REFUSED_AS, Partition
 
-__all__ = ["Member", "refused_at_first"]
-
 AGAIN_S, MOST_AGAIN_S = 0.05, 1.0  # before a request is repeated that the broker has refused for the moment
 
 

@@ -9,8 +9,6 @@ from fastwire.pulsar.protocol.redelivery import RedeliveryBackoff
 
 from ..settings import WIRE_TYPES, SubscriptionType
 
-__all__ = ["ConsumerOptions"]
-
 MOST_HASH = 65535
 
 

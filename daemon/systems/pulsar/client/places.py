@@ -10,8 +10,6 @@ from fastwire.pulsar.protocol.message_id import MessageId
 
 from ..producer import Sent
 
-__all__ = ["Message", "Place", "Places", "place_of", "places_of"]
-
 Message = MessageId | Sent | Position
 """A message, by its id, as ``send`` returns it, or by the position of its entry."""
 

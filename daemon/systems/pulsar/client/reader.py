@@ -25,8 +25,6 @@ from .intake import MOST_ELEMENTS, Intake, together
 from .member import Member
 from .places import Places, places_of
 
-__all__ = ["Reader"]
-
 WINDOW = 1000
 
 _Start = MessageId | datetime | Literal["earliest", "latest"] | dict[str, MessageId]

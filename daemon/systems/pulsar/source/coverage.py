@@ -7,8 +7,6 @@ from fastwire.coverage import Coverage
 from fastwire.position import Log, Position
 from fastwire.pulsar.position import PULSAR_EARLIEST
 
-__all__ = ["MOST_HOLES", "MOST_INTERVALS", "Landed", "declared_gap", "landed_of", "newly_landed", "skipped_holes"]
-
 MOST_INTERVALS = 64  # above this number the broker is asked for its cursor
 MOST_HOLES = 1000  # holes of a shared log that are remembered although the broker's cursor has passed them
 

@@ -13,8 +13,6 @@ from ...reading.earlier import TOGETHER_S, EarlierLogs
 from ...source import LogStopped
 from .settings import PulsarSettings
 
-__all__ = ["FirstPositions", "StartAt", "seek"]
-
 StartAt = str | datetime | Position  # "earliest", "latest", a time, last consumed
 
 

@@ -14,8 +14,6 @@ from ...source import Assignment, LogStopped, SourceFailed
 from ..cluster import Cluster
 from .firstposition import StartAt
 
-__all__ = ["Host"]
-
 P_contra = TypeVar("P_contra", contravariant=True)
 
 

@@ -27,8 +27,6 @@ from .coverage import Landed, declared_gap, landed_of, newly_landed
 from .firstposition import StartAt, seek
 from .host import Host
 
-__all__ = ["REFUSED_AS", "Partition"]
-
 REFUSED_AS = {Reason.DECRYPTION: "decrypted", Reason.FRAME: "received"}  # others cannot be decoded
 ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
 

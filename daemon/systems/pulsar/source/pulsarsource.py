@@ -37,8 +37,6 @@ from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
 from .watch import Watch
 
-__all__ = ["Beside", "PulsarSource"]
-
 SETUPS_AT_ONCE = 64  # concurrent lookups and subscribes; more would only wait for each other
 # An offer is a commit and a look at all logs that are read: while more logs connect, fewer than those wait this long.
 OFFER_S = 1.0

@@ -14,8 +14,6 @@ from ...reading.sourcefields import source_fields
 from ..config import PulsarSourceConfig
 from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, pattern_of
 
-__all__ = ["PulsarSettings", "settings_from", "with_client"]
-
 # More permits than this gain nothing, and a thousand partitions together need no more than the second number.
 MOST_PERMITS = 10_000
 MOST_PERMITS_TOGETHER = 50_000

@@ -18,8 +18,6 @@ from ..link import Link
 from ..routed import TopicRoute, close_on_broker
 from .partition import Partition
 
-__all__ = ["Stats"]
-
 AT_ONCE = 8  # concurrent requests
 READERS = 1 << 32  # the first consumer id of readers; those of partitions are small
 

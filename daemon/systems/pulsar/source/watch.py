@@ -18,8 +18,6 @@ from .coverage import MOST_HOLES, MOST_INTERVALS, skipped_holes
 from .host import Host
 from .partition import Partition
 
-__all__ = ["Watch"]
-
 LOOK_S = 1.0
 QUIET_S = 2.0  # without a record, with permits granted and records unacknowledged: ask the broker for the reason
 MOST_QUIET_S = 60.0

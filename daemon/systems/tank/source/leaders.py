@@ -16,8 +16,6 @@ from ..cluster import Cluster
 from ..link import Link
 from .partition import Partition
 
-__all__ = ["TankLeaders", "TankOffering", "note_range"]
-
 
 def note_range(partition: Partition, found: PartitionRange) -> None:
     """Note the start and end of a log. An empty one begins with sequence 1."""

@@ -8,8 +8,6 @@ from ...reading.pulled import PulledPartition
 from ...source import First
 from ..link import Link
 
-__all__ = ["Partition"]
-
 UNREADABLE = "the broker cannot deliver the messages from here to the end of the log"
 
 

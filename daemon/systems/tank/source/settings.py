@@ -12,8 +12,6 @@ from ...reading.sourcefields import reader_fields, source_fields
 from ..config import TankConnection, TankSourceConfig
 from ..settings import ClientSettings, client_fields
 
-__all__ = ["TankSettings", "reader_settings", "settings_from"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TankSettings(ClientSettings):

@@ -27,8 +27,6 @@ from .partition import Partition
 from .settings import TankSettings
 from .topics import TankTopics
 
-__all__ = ["TankSource"]
-
 CATCH_UP_S = 10.0  # for the leader of a cluster to have what the one before it had committed
 
 

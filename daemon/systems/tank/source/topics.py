@@ -18,8 +18,6 @@ from ..cluster import Cluster
 from .partition import Partition
 from .settings import TankSettings
 
-__all__ = ["TankTopics"]
-
 
 class TankTopics(Topics[Partition]):
     """The partitions of TANK's topics."""

@@ -15,8 +15,6 @@ from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings
 
-__all__ = ["Commits"]
-
 AGAIN_S = 1.0  # after a COMMIT that has failed
 FOLLOW_S = 300.0  # a group's offset is at most about this far behind what has landed
 LOOK_S = 1.0

@@ -14,8 +14,6 @@ from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings
 
-__all__ = ["FirstPositions"]
-
 
 class FirstPositions:
     """Resolves first positions, and registers partitions there.

@@ -11,8 +11,6 @@ from ..link import Link
 from .partition import Partition
 from .registrations import Registrations
 
-__all__ = ["Gets"]
-
 MOST_GETS = 8  # in flight on a connection, which a Broker answers one after the other
 TIMER_S = 0.001  # by which a timer of the loop may be early
 

@@ -13,8 +13,6 @@ from ....runtime.tasks import wait_for_set
 from .partition import Partition
 from .settings import TubeMQSettings
 
-__all__ = ["Heads"]
-
 # A Master balances once a minute, first a minute after its start, and drops dead members after 30 s (spec: tubemq 9.3).
 UNASSIGNED_S = 150.0
 LOOK_S = 1.0

@@ -16,8 +16,6 @@ from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings
 
-__all__ = ["Heartbeats"]
-
 log = get_logger("source")
 
 

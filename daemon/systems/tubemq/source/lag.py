@@ -9,8 +9,6 @@ from fastwire.tubemq.position import ENTRY_BYTES
 from ...reading.lag import Lag, LogLag, SourceLike
 from .partition import Partition
 
-__all__ = ["FetchedLag"]
-
 
 class _Source(SourceLike, Protocol):
     @property

@@ -14,8 +14,6 @@ from ..cluster import Cluster
 from ..inventory import list_partitions
 from .settings import TubeMQSettings
 
-__all__ = ["Listing"]
-
 log = get_logger("source")
 
 

@@ -20,8 +20,6 @@ from ..cluster import Cluster
 from ..link import Link
 from ..session import Session
 
-__all__ = ["AnyMember", "Change", "Member", "NodeMember"]
-
 C = TypeVar("C", bound=ConsumerClient)
 
 BALANCE_S = 60.0  # between two looks of a Master at a group, unless it is configured otherwise (spec: tubemq 9.3)

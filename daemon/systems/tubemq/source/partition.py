@@ -14,8 +14,6 @@ from ...reading.stage import Stage, StagedPartition
 from ...source import Assignment
 from ..link import Link
 
-__all__ = ["Partition"]
-
 _ENDS = {Stage.STOPPED}
 
 

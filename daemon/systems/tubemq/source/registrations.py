@@ -16,8 +16,6 @@ from ..link import Link
 from .partition import Partition
 from .settings import TubeMQSettings
 
-__all__ = ["Registrations"]
-
 
 class Registrations:
     """The requests of one member to Brokers.

@@ -15,8 +15,6 @@ from ...reading.sourcefields import reader_fields, source_fields
 from ..config import TubeMQConnection, TubeMQSourceConfig
 from ..settings import ClientSettings, client_fields
 
-__all__ = ["TubeMQSettings", "reader_settings", "settings_from"]
-
 TAIL_GROUPS = 100  # Brokers keep the offsets of a group until an administrator deletes it, so there are not more
 
 

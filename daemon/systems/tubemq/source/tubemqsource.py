@@ -45,8 +45,6 @@ from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings
 
-__all__ = ["TubeMQSource"]
-
 REGISTER_TRIES = 5
 AGAIN_S = 1.0
 MOVED_S = 10.0  # within which a position that is moved again is registered after a pause

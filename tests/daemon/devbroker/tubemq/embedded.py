@@ -4,8 +4,6 @@ from itertools import count
 
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 
-__all__ = ["Embedded"]
-
 
 class Embedded:
     """The embedded cluster, with topics made as they are asked for."""

@@ -9,8 +9,6 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from fastwire_daemon.spark.source.datasource import StreamReader
 from tests.support.spark_scene import Scene, numbers_of
 
-__all__ = ["Query", "given", "rows", "stream", "through_text", "values"]
-
 
 def given(scene: Scene, **more: str) -> Any:
     basic = {"servers": scene.url, "subscribe": "t", "offsetPollIntervalMs": "0", "pollTimeoutMs": "20000"}
