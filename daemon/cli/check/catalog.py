@@ -13,9 +13,8 @@ CATALOG_S = 30.0
 def look_within(table: PublishedTable, catalog: Mapping[str, str]) -> Seen | None:
     """Return the table of a ``hasty`` caller as it is now; None if there is none.
 
-    Says on standard error what it waits for, if that takes longer than a few seconds. A catalog that an earlier look
-    has waited for is not waited for again. Raises like ``table.look``: TableLateError without an answer within
-    ``CATALOG_S``.
+    Says on standard error what it waits for, if that takes longer than a few seconds. Raises like ``table.look``:
+    TableLateError without an answer within ``CATALOG_S``.
     """
     began, told = monotonic(), False
     while True:
@@ -24,7 +23,8 @@ def look_within(table: PublishedTable, catalog: Mapping[str, str]) -> Seen | Non
             return table.look()
         except TableLateError as exc:
             if max(exc.seconds, monotonic() - began) >= CATALOG_S:
-                raise
+                why = f"the {table.title} table {table.url}: its catalog has not answered within {CATALOG_S:.0f} s"
+                raise exc.named(why) from exc
         if not told:
             which = ", ".join(catalog[key] for key in ("type", "uri") if key in catalog)
             say(f"waiting at most {CATALOG_S:.0f} s for the catalog of the table {table.url} ({which})", err=True)
