@@ -2,6 +2,8 @@ from typing import Self
 
 from fastwire.columns.routes import Routes
 
+__all__ = ["Block"]
+
 class Block:
     @property
     def weight(self) -> int: ...

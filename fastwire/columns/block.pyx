@@ -7,6 +7,8 @@ from libc.string cimport memcpy
 
 from fastwire.wire.array cimport array_grown
 
+__all__ = ["Block"]
+
 cdef enum:
     FIRST_BYTES = 4096
 

@@ -5,6 +5,8 @@ from typing import Protocol, final, type_check_only
 from fastwire.position import Log, Position, Span
 from fastwire.reason import Reason
 
+__all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     log: Log

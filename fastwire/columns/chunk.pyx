@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from fastwire.reason import Reason
 from fastwire.position import Log, Position, Span
 
+__all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:

@@ -1,4 +1,6 @@
 from typing import Any
 
+__all__ = ["chain_cells", "chain_words"]
+
 def chain_words(hashes: Any, secret: bytes, words: Any) -> None: ...
 def chain_cells(hashes: Any, secret: bytes, offsets: Any, data: Any) -> None: ...

@@ -3,6 +3,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+__all__ = ["chain_cells", "chain_words"]
+
 cdef extern from *:
     """
     #include <endian.h>

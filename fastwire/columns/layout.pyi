@@ -3,6 +3,8 @@ from typing import final
 
 from fastwire.columns.schema import Role, StoredColumn
 
+__all__ = ["RowLayout"]
+
 @final
 class RowLayout:
     @property

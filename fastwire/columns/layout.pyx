@@ -32,6 +32,8 @@ from fastwire.columns.builder cimport (
 
 from fastwire.columns.schema import StoredColumn
 
+__all__ = ["RowLayout"]
+
 cdef dict STORAGES = {
     "int32": STORE_INT32,
     "int64": STORE_INT64,

@@ -3,6 +3,8 @@ from typing import Self
 
 from fastwire.position import Log
 
+__all__ = ["LogTable"]
+
 class LogTable:
     def __new__(cls, logs: Iterable[Log] = ()) -> Self: ...
     def limit_rows(self, rows: int) -> None: ...

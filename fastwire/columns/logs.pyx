@@ -1,5 +1,7 @@
 """The numbered logs of one pipeline; its connections and their chunks refer to logs by index."""
 
+__all__ = ["LogTable"]
+
 
 cdef class LogTable:
     """Logs and topics by number. The slot table of each system derives from it."""

@@ -8,6 +8,8 @@ from fastwire.columns.chunk cimport chunk_close, places_drop, places_open_span
 from fastwire.columns.layout cimport RowLayout
 from fastwire.wire.pool cimport COLUMNS_SHARE, fw_pool_limit, fw_pool_used
 
+__all__ = ["OpenChunk"]
+
 cdef enum:
     DEAD_LETTER_BYTES = 512           # memory of the objects around the payload of a dead letter
 

@@ -1,5 +1,7 @@
 from fastwire.columns.rows import Rows
 
+__all__ = ["Routes"]
+
 class Routes:
     @property
     def rows(self) -> Rows: ...

@@ -7,6 +7,8 @@ from libc.stdlib cimport calloc, free, malloc
 from fastwire.columns.builder cimport is_utf8
 from fastwire.columns.rows cimport blob, headers_of, is_valid, number
 
+__all__ = ["Routes"]
+
 
 cdef class Routes:
     """The rows of a batch with their weights and the hashes of their keys; systems derive from it.

@@ -1,5 +1,7 @@
 from typing import Protocol, Self, final, type_check_only
 
+__all__ = ["Rows"]
+
 @type_check_only
 class _ArrowArrayExportable(Protocol):
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...

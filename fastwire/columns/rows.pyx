@@ -9,6 +9,8 @@ from libc.string cimport memset
 from fastwire.columns.arrow cimport ArrowArray, ArrowSchema
 from fastwire.columns.builder cimport is_utf8
 
+__all__ = ["Rows"]
+
 # Cells without a byte may have no buffer, and are not null.
 cdef const uint8_t* _NOTHING = <const uint8_t*>b""
 

@@ -2,6 +2,8 @@ from enum import IntEnum
 
 from fastwire.columns.chunk import Chunk
 
+__all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner", "Stop"]
+
 NEED_BYTES: int
 CHUNK_FULL: int
 OUTPUT_CAP: int

@@ -8,6 +8,8 @@ from enum import IntEnum
 cdef enum:
     PEEKED = 8
 
+__all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner", "Stop"]
+
 # Plain numbers: a comparison with a member of an enumeration takes several times as long.
 NEED_BYTES = STOP_NEED_BYTES
 CHUNK_FULL = STOP_CHUNK_FULL

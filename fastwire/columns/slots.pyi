@@ -1,5 +1,7 @@
 from fastwire.columns.logs import LogTable
 
+__all__ = ["PartitionSlots"]
+
 class PartitionSlots(LogTable):
     def detach(self, index: int) -> None: ...
     def end_at(self, index: int, until: int) -> None: ...

@@ -5,6 +5,8 @@ from libc.stdlib cimport free
 
 from fastwire.wire.array cimport array_grown
 
+__all__ = ["PartitionSlots"]
+
 
 cdef class PartitionSlots(LogTable):
     """The slots of one pipeline by log index, shared by all connections.

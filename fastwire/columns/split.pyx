@@ -5,6 +5,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from fastwire.columns.chunk cimport Chunk, SpanRow, places_open_span, places_run
 
+__all__ = ["single_group", "split_chunks"]
+
 
 def single_group(Chunk chunk not None, const int32_t[::1] groups not None):
     """Return the group of all logs in ``chunk``, whose number is ``groups[log index]``; -1 if there are several."""

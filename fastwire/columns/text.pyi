@@ -1,6 +1,8 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol, Self, final, type_check_only
 
+__all__ = ["LineFormatter"]
+
 @type_check_only
 class _ArrowArrayExportable(Protocol):
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...

@@ -38,6 +38,8 @@ from fastwire.columns.numerals cimport (
     write_timestamp,
 )
 
+__all__ = ["LineFormatter"]
+
 cdef extern from *:
     """
     #define fw_ctz64(x) __builtin_ctzll(x)

@@ -2,6 +2,8 @@ from typing import Any, final
 
 from fastwire.decode.program import BadRecord
 
+__all__ = ["Decoded", "RecordDecoder"]
+
 @final
 class Decoded:
     @property

@@ -32,6 +32,8 @@ from fastwire.wire.pool cimport COLUMNS_SHARE, OUTPUT_SHARE, Pool, fw_pool_limit
 from fastwire.decode.program import BadRecord
 from fastwire.reason import Reason as Reasons
 
+__all__ = ["Decoded", "RecordDecoder"]
+
 cdef dict _NAMES = {
     TRUNCATED: Reasons.TRUNCATED.value,
     TRAILING: Reasons.TRAILING.value,

@@ -1,5 +1,7 @@
 from typing import Any, final
 
+__all__ = ["Part", "split_pairs"]
+
 @final
 class Part:
     @property

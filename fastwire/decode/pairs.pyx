@@ -9,6 +9,8 @@ from libc.string cimport memcpy
 from fastwire.decode.decoded cimport Records, is_null, records_of
 from fastwire.wire.varint cimport fw_u32be
 
+__all__ = ["Part", "split_pairs"]
+
 cdef enum:
     LENGTH = 4                   # bytes before a key or a value; a length of -1 is null (spec: pulsar 23)
 

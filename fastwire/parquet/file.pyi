@@ -1,6 +1,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, final
 
+__all__ = ["ParquetWriter"]
+
 class _Schema(Protocol):
     def __arrow_c_schema__(self) -> Any: ...
 

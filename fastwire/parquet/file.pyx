@@ -13,6 +13,8 @@ from fastwire import __version__
 from fastwire.parquet.errors import UnwritableError
 from fastwire.parquet.thrift import BINARY, I16, I32, I64, LIST, STRUCT, binary, integer, many, struct
 
+__all__ = ["ParquetWriter"]
+
 _MAGIC = b"PAR1"
 _VERSION = 2  # of the format: logical types as they are today
 _ROOT = b"schema"

@@ -1,5 +1,21 @@
 from collections.abc import Sequence
 
+__all__ = [
+    "BINARY",
+    "FALSE",
+    "I8",
+    "I16",
+    "I32",
+    "I64",
+    "LIST",
+    "STRUCT",
+    "TRUE",
+    "binary",
+    "integer",
+    "many",
+    "struct",
+]
+
 TRUE: int
 FALSE: int
 I8: int

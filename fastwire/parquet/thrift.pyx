@@ -5,6 +5,22 @@ A struct is a list of fields in ascending order, each ``(id, type, encoded value
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
+__all__ = [
+    "BINARY",
+    "FALSE",
+    "I8",
+    "I16",
+    "I32",
+    "I64",
+    "LIST",
+    "STRUCT",
+    "TRUE",
+    "binary",
+    "integer",
+    "many",
+    "struct",
+]
+
 TRUE, FALSE, I8, I16, I32, I64, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 8, 9, 12
 
 _EMPTY = b"\0"  # a struct without fields

@@ -8,6 +8,8 @@ from fastwire.columns.chunk cimport Chunk
 from fastwire.columns.layout import RowLayout
 from fastwire.columns.schema import StoredColumn
 
+__all__ = ["ROW", "batch_index", "elements", "redeliveries"]
+
 # The offset is that of the entry, the timestamp is when it was published: both are the same for a whole batch.
 ROW = RowLayout(
     "pulsar",

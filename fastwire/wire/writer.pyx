@@ -4,6 +4,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsUnsignedLongLongMask
 from libc.stdint cimport uint8_t, uint64_t
 
+__all__ = ["encode_varint", "encode_zigzag"]
+
 
 cdef bytes varint_bytes(uint64_t value):
     cdef uint8_t text[MOST_BYTES_A_VARINT]

@@ -50,6 +50,8 @@ from fastwire.decode.decoded cimport (
 from fastwire.decode.scripted cimport ScriptDecoder, script_at
 from fastwire.wire.pool cimport Pool
 
+__all__ = ["REASONS", "AvroDecoder"]
+
 REASONS = names_of((
     TRUNCATED, VARINT, RANGE, BOOLEAN, LENGTH, BRANCH, SYMBOL, UTF8, DECIMAL, BLOCK, TRAILING, NO_VALUE,
     TOO_LARGE, NULL_VALUE, NO_HEADER,

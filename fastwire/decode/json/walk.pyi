@@ -5,6 +5,8 @@ from fastwire.decode.decoded import RecordDecoder
 from fastwire.decode.program import Step
 from fastwire.wire.pool import Pool
 
+__all__ = ["REASONS", "JsonDecoder"]
+
 REASONS: Final[tuple[str, ...]]
 
 @final

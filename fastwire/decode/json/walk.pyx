@@ -57,6 +57,8 @@ from fastwire.decode.json.read cimport (
 from fastwire.decode.json.value cimport CLOCK_DATE, CLOCK_INSTANT, CLOCK_LOCAL, CLOCK_LOOSE, CLOCK_TIME, Clock
 from fastwire.wire.pool cimport Pool
 
+__all__ = ["REASONS", "JsonDecoder"]
+
 REASONS = names_of((
     TRUNCATED, SYNTAX, TRAILING, DEEP, ESCAPE, UTF8, TYPE, NULL_VALUE, MISSING, DUPLICATE, RANGE, INEXACT,
     DECIMAL, SYMBOL, BASE64, TIME, NO_VALUE, TOO_LARGE, STRANGE,

@@ -5,6 +5,8 @@ from fastwire.decode.decoded import RecordDecoder
 from fastwire.decode.program import Step
 from fastwire.wire.pool import Pool
 
+__all__ = ["MOST_INDEXES", "REASONS", "ProtobufDecoder"]
+
 MOST_INDEXES: Final[int]
 REASONS: Final[tuple[str, ...]]
 

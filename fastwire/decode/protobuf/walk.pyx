@@ -55,6 +55,8 @@ from fastwire.decode.protobuf.token cimport KIND_32, KIND_64, KIND_GROUP, KIND_S
 from fastwire.decode.scripted cimport ScriptDecoder, script_at
 from fastwire.wire.pool cimport Pool
 
+__all__ = ["MOST_INDEXES", "REASONS", "ProtobufDecoder"]
+
 MOST_INDEXES = MOST_PATH
 """Levels of nested message types that the message indexes of a framed record may have."""
 

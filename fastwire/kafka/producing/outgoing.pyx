@@ -15,6 +15,8 @@ from fastwire.wire.reader cimport Reader, read_uvarint, reader_init
 from fastwire.wire.varint cimport fw_u32le
 from fastwire.wire.writer cimport MOST_BYTES_A_VARINT, put_varint, varint_size
 
+__all__ = ["RecordBlock", "RecordRoutes"]
+
 cdef enum:
     OVERHEAD = 24                # weight of a record beside its bytes
     SEED = 0x9747B28C

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 
 from fastwire.errors import ProtocolError
 
+__all__ = ["Fetched", "Planned"]
+
 cdef enum:
     MOST_NODES = 10_000          # more than any cluster has
 

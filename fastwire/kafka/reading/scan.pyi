@@ -7,6 +7,8 @@ from fastwire.kafka.reading.response import Fetched, Planned
 from fastwire.kafka.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+__all__ = ["Scanner"]
+
 @final
 class Scanner(ChunkScanner):
     raw: bool

@@ -50,6 +50,8 @@ from fastwire.errors import CorruptEntryError, ProtocolError
 from fastwire.reason import Reason
 from fastwire.kafka.columns import ROW
 
+__all__ = ["Scanner"]
+
 cdef enum:
     MOST_FRAME = 1 << 30         # a response has no limit in the protocol (spec: kafka 1)
     MOST_COLD = 100 << 20        # of a response that is returned as bytes: a broker's limit for requests

@@ -18,6 +18,8 @@ from fastwire.pulsar.format.base64 cimport encode_base64, encoded_size
 from fastwire.wire.varint cimport fw_u32le
 from fastwire.wire.writer cimport put_u32be, put_varint, varint_size
 
+__all__ = ["MessageBlock", "MessageRoutes"]
+
 cdef enum:
     OVERHEAD = 32                # weight of a message beside its bytes
     MOST_BYTES_A_HEAD = 128      # sizes, tags and numbers of a message

@@ -7,6 +7,8 @@ from libc.string cimport memcpy
 
 from fastwire.wire.writer cimport MOST_BYTES_A_VARINT, put_u32be, put_varint, varint_bytes, varint_size
 
+__all__ = ["encode_ack_cumulative", "encode_ack_elements", "encode_ack_runs", "encode_flow"]
+
 cdef enum:
     MOST_BYTES_AN_ID = 2 + 2 * (1 + MOST_BYTES_A_VARINT)       # tag and size; ledger, entry
     HEAD_BYTES = 64

@@ -5,6 +5,8 @@ from typing_extensions import Buffer
 
 from fastwire.wire.frame import Frame
 
+__all__ = ["Message", "MessageBatch"]
+
 @final
 class Message:
     @property

@@ -87,6 +87,8 @@ from fastwire.wire.reader cimport (
 )
 from fastwire.wire.varint cimport FW_STEP, fw_u32be, fw_varint_word
 
+__all__ = ["Message", "MessageBatch"]
+
 cdef enum:
     SMALLEST_ELEMENT = 6          # 4 bytes of size and the required payload_size: bounds what a count may claim
     PLAIN_TRIES = 8               # per batch: where every other message differs, a search for plain ones does not pay

@@ -3,6 +3,8 @@ from typing import final
 from fastwire.position import Log, Position
 from fastwire.reason import Reason
 
+__all__ = ["UNDECODED", "ColdEntry"]
+
 UNDECODED: frozenset[Reason]
 
 @final

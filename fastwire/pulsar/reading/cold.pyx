@@ -6,6 +6,8 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.reason import Reason
 from fastwire.position import Position
 
+__all__ = ["UNDECODED", "ColdEntry"]
+
 # Reasons of intact entries that need more than the hot loop; all other reasons mean damage.
 UNDECODED = frozenset({Reason.ENCRYPTED, Reason.CHUNKED, Reason.COMPACTED})
 

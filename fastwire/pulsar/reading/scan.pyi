@@ -8,6 +8,8 @@ from fastwire.pulsar.reading.cold import ColdEntry
 from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+__all__ = ["Scanner"]
+
 @final
 class Scanner(ChunkScanner):
     max_message_size: int

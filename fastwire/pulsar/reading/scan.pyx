@@ -63,6 +63,8 @@ from fastwire.reason import Reason
 from fastwire.pulsar.reading.cold import UNDECODED
 from fastwire.pulsar.columns import ROW
 
+__all__ = ["Scanner"]
+
 cdef enum:
     FRAME_PADDING = 10_240       # largest frame = max_message_size + this (spec: pulsar 1.3)
     DEFAULT_MAX_MESSAGE = 5 << 20

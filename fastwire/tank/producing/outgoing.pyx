@@ -13,6 +13,8 @@ from fastwire.columns.routes cimport LOOSE, Routes
 from fastwire.columns.rows cimport Rows, blob, headers_of, millis, number
 from fastwire.wire.writer cimport MOST_BYTES_A_VARINT, put_u64le, put_varint
 
+__all__ = ["MessageBlock", "MessageRoutes"]
+
 cdef extern from "crc32.h" nogil:
     void fw_crc32_prepare()
     uint32_t fw_crc32(const uint8_t* data, int64_t size)

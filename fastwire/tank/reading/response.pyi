@@ -1,5 +1,7 @@
 from dataclasses import dataclass
 
+__all__ = ["Fetched", "Planned"]
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     topics: dict[bytes, dict[int, tuple[int, int]]]

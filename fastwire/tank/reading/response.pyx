@@ -26,6 +26,8 @@ from dataclasses import dataclass
 
 from fastwire.errors import ProtocolError
 
+__all__ = ["Fetched", "Planned"]
+
 cdef enum:                       # flags of a partition
     OK = 0x00
     BOUNDARY = 0x01

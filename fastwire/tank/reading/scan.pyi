@@ -9,6 +9,8 @@ from fastwire.tank.reading.response import Fetched, Planned
 from fastwire.tank.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+__all__ = ["CorruptBundle", "Scanner"]
+
 @dataclass(frozen=True, slots=True)
 class CorruptBundle:
     index: int

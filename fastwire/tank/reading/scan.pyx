@@ -46,6 +46,8 @@ from fastwire.reason import Reason
 from fastwire.position import Position
 from fastwire.tank.columns import ROW
 
+__all__ = ["CorruptBundle", "Scanner"]
+
 cdef enum:                       # message types of answers (spec: tank 3)
     PRODUCE = 0x01
     CONSUME = 0x02

@@ -5,6 +5,8 @@ from typing import Self, final
 from fastwire.columns.slots import PartitionSlots
 from fastwire.position import Log, Position
 
+__all__ = ["PartitionResult", "SlotTable"]
+
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     status: int

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from fastwire.position import Position
 
+__all__ = ["PartitionResult", "SlotTable"]
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:

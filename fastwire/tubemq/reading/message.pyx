@@ -42,6 +42,8 @@ from fastwire.wire.reader cimport (
 )
 from fastwire.wire.varint cimport FW_STEP, fw_bytes, fw_u32be, fw_varint, fw_varint_near, fw_varint_nine, fw_varint_word
 
+__all__ = []
+
 cdef extern from "crc32.h" nogil:
     void fw_crc32_prepare()
     uint32_t fw_crc32(const uint8_t* p, int64_t size)

@@ -6,6 +6,8 @@ from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, Planned
 from fastwire.tubemq.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+__all__ = ["ZONE_MINUTES", "Scanner"]
+
 ZONE_MINUTES: int
 
 @final

@@ -54,6 +54,8 @@ from fastwire.position import Position
 from fastwire.tubemq.columns import ROW
 from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, ResponseTooLargeError
 
+__all__ = ["ZONE_MINUTES", "Scanner"]
+
 ZONE_MINUTES = 8 * 60
 """The zone of ``$msgTime$`` by default: GMT+8, the clock of the servers' rules. The time itself names none."""
 

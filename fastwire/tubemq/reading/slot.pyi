@@ -4,6 +4,8 @@ from typing import Self, final
 from fastwire.columns.slots import PartitionSlots
 from fastwire.position import Log, Position
 
+__all__ = ["SlotTable"]
+
 @final
 class SlotTable(PartitionSlots):
     def __new__(cls, logs: Iterable[Log] = ()) -> Self: ...

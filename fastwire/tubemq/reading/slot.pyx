@@ -10,6 +10,8 @@ from struct import pack
 
 from fastwire.position import Position
 
+__all__ = ["SlotTable"]
+
 
 cdef enum:
     WINDOW = 10_000 * 28         # bytes of the index that one GET passes over: brokers look at some thousand entries

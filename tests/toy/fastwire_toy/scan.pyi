@@ -4,6 +4,8 @@ from fastwire.columns.logs import LogTable
 from fastwire.columns.scan import ChunkScanner
 from fastwire.wire.pool import Pool
 
+__all__ = ["Scanner", "Slot"]
+
 class Slot:
     index: int
     partition: int

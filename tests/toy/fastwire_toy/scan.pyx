@@ -30,6 +30,8 @@ from fastwire.errors import ProtocolError
 
 from .columns import ROW
 
+__all__ = ["Slot", "Scanner"]
+
 cdef enum:
     HEAD = 5                     # size and kind of a frame
 
