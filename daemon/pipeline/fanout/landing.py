@@ -1,12 +1,12 @@
 """One dataset of a fan-out: its pipeline, which shares the source with others, and what outlives that pipeline."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.position import Position
+from fastwire.position import Log, Position
 
 from ...net.backoff import Backoff
 from ...runtime.budget import Level
@@ -15,7 +15,7 @@ from ...runtime.health import Health, StopReason
 from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics, PipelineState
 from ...sinks.base import Sink
-from ...systems.source import Assignment, LogStopped, ShareableSource
+from ...systems.source import Assignment, First, LogStopped, ShareableSource
 from ..failure import PipelineFailed, failure_of
 from ..figures import PipelineFigures
 from ..pipeline import SINK_LIMIT_S, Pipeline
@@ -285,10 +285,7 @@ class _Shared(Protocol):
 
 
 class SharedSource:
-    """The source of a fan-out as the pipeline of one dataset sees it: the contract of ``Source`` for its logs.
-
-    What is not here is that of the source itself.
-    """
+    """The source of a fan-out as the pipeline of one dataset sees it: the contract of ``Source`` for its logs."""
 
     unreachable_because = ""
     offering = False
@@ -298,9 +295,8 @@ class SharedSource:
         self._shared = shared
         self._landing = landing
         self._source = shared.source
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
+        self.system = self._source.system
+        self.confirms = self._source.confirms
 
     @classmethod
     def of_dataset(cls, shared: _Shared, landing: Landing, cluster: str | None, expected: str | None) -> "SharedSource":
@@ -323,13 +319,27 @@ class SharedSource:
         return cls(shared, landing)
 
     @property
+    def logs(self) -> Sequence[Log]:
+        """See ``Source.logs``: those of all topics."""
+        return self._source.logs
+
+    @property
     def indexes(self) -> Sequence[int]:
         """See ``Source.indexes``."""
         return self._landing.indexes
 
+    @property
+    def cluster_id(self) -> str:
+        """See ``Source.cluster_id``."""
+        return self._source.cluster_id
+
     async def start(self, coverage: Coverage) -> None:
         """Return at once: the source was started for all datasets."""
         self._shared.coverage.update(coverage)
+
+    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+        """See ``Source.resolve``."""
+        return await self._source.resolve(assignments, coverage)
 
     def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
         """See ``Source.grant``."""
@@ -353,13 +363,35 @@ class SharedSource:
     def on_budget(self, level: Level) -> None:
         """Do nothing: the source follows the budget."""
 
+    def position(self, index: int) -> Position | None:
+        """See ``Source.position``."""
+        return self._source.position(index)
+
     async def heads(self) -> Mapping[int, Position]:
         """See ``Source.heads``."""
         return {index: head for index, head in (await self._source.heads()).items() if index in self.indexes}
 
+    async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
+        """See ``Source.unfinished``."""
+        return await self._source.unfinished(heads, coverage)
+
     def waiting(self) -> Mapping[int, str]:
         """See ``Source.waiting``."""
         return {index: why for index, why in self._source.waiting().items() if index in self.indexes}
+
+    def stop(self, index: int, why: str) -> None:
+        """See ``Source.stop``."""
+        self._source.stop(index, why)
+
+    @property
+    def standing_by(self) -> bool:
+        """See ``Source.standing_by``."""
+        return self._source.standing_by
+
+    @property
+    def unreachable_since(self) -> float | None:
+        """See ``Source.unreachable_since``."""
+        return self._source.unreachable_since
 
     def status(self) -> dict[str, Any]:
         """Return nothing: the fan-out tells of its source."""
