@@ -11,7 +11,7 @@ CATALOG_S = 30.0
 
 
 def look_within(table: PublishedTable, catalog: Mapping[str, str]) -> Seen | None:
-    """Return the table of a ``hasty`` caller as it is now; None if there is none.
+    """Return ``table`` as it is now; None if it does not exist. It was made ``hasty``, so each look waits two seconds.
 
     Says on standard error what it waits for, if that takes longer than a few seconds. Raises like ``table.look``:
     TableLateError without an answer within ``CATALOG_S``.
