@@ -5,14 +5,15 @@ owner, the last daemon that has claimed it:
 
 1. It commits a claim: an entry with the log's name and its own.
 2. It reads all claims. One behind its own is of a later owner: it gives way. It fences those before its own, which can
-   commit nothing any more, and deletes their claims.
+   commit nothing any more, and deletes their claims. A daemon that was killed within a commit leaves it open, and what
+   comes behind is hidden: if a commit does not end, all that claim the log are fenced first.
 3. It reads the positions, which no one else can change now, and goes on behind them.
 
 A daemon that is fenced begins anew, and claims each log that its source still assigns to it. A later claim has
 seen all earlier claims, and has fenced their daemons after they were committed: of two one is fenced.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -41,6 +42,7 @@ from .topicoutlet import TopicOutlet
 from .topicsink import MOST_HELD_BYTES, TopicSink
 
 FORMAT = 1
+CLAIM_PARTS = 6  # the five of a log, and the name of the writer
 
 _log = get_logger("sink")
 
@@ -76,6 +78,11 @@ class Positions:
                         )
             except (ValueError, TypeError) as exc:
                 raise DatasetDamagedError(f"the positions of {self._name}: the entry {key!r:.200}: {exc}") from exc
+
+    def rivals(self, keys: Iterable[bytes], logs: Collection[Log], writer: str) -> set[str]:
+        """Return the names of all writers but ``writer`` that claim one of ``logs`` by the keys of their entries."""
+        claims = (rest for kind, *rest in map(self._own, keys) if kind == "claim" and len(rest) == CLAIM_PARTS)
+        return {name for *log, name in claims if Log(*log) in logs} - {writer}
 
     def _own(self, key: bytes) -> Sequence[str]:
         """Return the parts of a key of this pipeline but its name; ("",) for any other."""
@@ -339,8 +346,11 @@ class LedgerTopicSink(TopicSink):
             self._lost = True
             raise Superseded(f"{exc}; what it has not committed is read again") from exc
 
-    async def _read(self) -> None:
+    async def _read(self, claimed: Collection[Log] = ()) -> None:
+        """Read the entries; for those who have ``claimed`` logs each that was committed before."""
         own = self._positions.description
+        if claimed:
+            await self._ledger.settle(lambda keys: self._positions.rivals(keys, claimed, self._ledger.name))
         self._positions.read(await self._ledger.entries())
         if not self._positions.description:
             self._positions.description = own  # nothing is committed yet
@@ -349,7 +359,7 @@ class LedgerTopicSink(TopicSink):
     async def _claim(self, logs: Sequence[Log]) -> None:
         own, positions = self._ledger.name, self._positions
         await self._ledger.commit({positions.claim(log, own): b"1" for log in logs})
-        await self._read()
+        await self._read(logs)
         others: dict[str, list[Log]] = {}
         for log in logs:
             names = positions.claims[log]
@@ -362,7 +372,7 @@ class LedgerTopicSink(TopicSink):
         if others:
             over = {positions.claim(log, name): None for name, logs in others.items() for log in logs}
             await self._ledger.commit(over)
-            await self._read()
+            await self._read(logs)
 
     def _describe(self, **facts: str) -> None:
         known = self._positions.description

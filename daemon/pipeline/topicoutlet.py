@@ -14,6 +14,7 @@ from ..net.backoff import Backoff
 from ..net.endpoint import LinkLost, RequestTimeout, UnreachableError
 from ..runtime.errors import DatasetError, SinkFailedError
 from ..runtime.logs import get_logger
+from ..runtime.outside import waiting
 from ..systems.writer import ConfirmedWriter
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
@@ -73,6 +74,8 @@ class TopicOutlet:
         waited = now - max(began, self._progress[1])
         if waited < STALLED_S:
             return None
+        if (declared := waiting((self.thread,))) is not None:
+            return declared
         why = writer.produced.trouble
         return f"{self.what} has confirmed no record for {waited:.0f} s{why and f': {why}'}"
 

@@ -1,6 +1,6 @@
 """The contract of writers whose records and positions are one transaction of the brokers of the topic."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -52,8 +52,16 @@ class LedgerWriter(Writer, Protocol):
     def dead_letters(self) -> Writer | None:
         """The writer of dead letters, whose records belong to the same transaction; None if they have no topic."""
 
+    async def settle(self, rivals: Callable[[Iterable[bytes]], Collection[str]]) -> None:
+        """Return when the commits of all writers that had begun before the call have ended, so that none hides others.
+
+        One that takes more than a few seconds may be that of a killed process, which the brokers end after its
+        ``timeout_s`` only. Then ``rivals`` gets the keys of all entries, also of those that are not committed, and the
+        writers that it names are fenced. Raises ProduceError if a commit has not ended in 15 minutes.
+        """
+
     async def entries(self) -> dict[bytes, bytes]:
-        """Return all entries that were committed before the call, of all writers, in the order of their commits."""
+        """Return the committed entries of all writers in the order of their commits, if ``settle`` came before: all."""
 
     async def fence(self, name: str) -> None:
         """Abort the transaction of another writer; on return it can commit nothing more before it is opened again."""

@@ -1,7 +1,7 @@
 """Writer whose records and positions are one transaction: the positions are in a compacted topic (spec: kafka 14.2)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from fastwire.wire.pool import Pool
 from ...config import Connection, Start, TopicChoice
 from ...net.backoff import Backoff
 from ...runtime.clock import now_ms
+from ...runtime.logs import get_logger
 from ...runtime.outside import waits_for
 from ..ledger import LedgerOptions, LedgerRefused
 from ..produced import ProduceError
@@ -34,7 +35,10 @@ from .writer import KafkaWriter, producer_settings
 PARTITION = 0  # the others are not used: a topic that gets more of them later must not lose its entries
 READ_BYTES = 16 << 20
 COORDINATOR_S = 30.0  # at first use a cluster makes the topic of the coordinators, and at its start it may hide it
+COMMIT_S = 5.0  # a commit of a process that lives takes less, with brokers that answer
 STABLE_S = 900.0  # the longest that brokers leave a transaction open by default
+
+log = get_logger("sink")
 
 
 class KafkaLedgerWriter(KafkaWriter):
@@ -80,16 +84,38 @@ class KafkaLedgerWriter(KafkaWriter):
             await self._positions.flush()
             await self._transactions.commit()
 
+    async def settle(self, rivals: Callable[[Iterable[bytes]], Collection[str]]) -> None:
+        """See ``LedgerWriter.settle``."""
+        with refusals("positions"):
+            await self._settle(self._positions.topic, rivals)
+
+    async def _settle(self, topic: str, rivals: Callable[[Iterable[bytes]], Collection[str]]) -> None:
+        end = await patiently(lambda: _end(self._cluster, topic, read_committed=False))
+        backoff, now = Backoff(most_s=1.0), asyncio.get_running_loop().time
+        began, fenced = now(), set[str]()
+        with waits_for(f"the end of a transaction of another producer on {topic}", STABLE_S):
+            while await patiently(lambda: _end(self._cluster, topic, read_committed=True)) < end:
+                if (waited := now() - began) >= STABLE_S:
+                    place = f"{topic} partition {PARTITION}"
+                    raise ProduceError(f"a transaction on {place} has not ended for {STABLE_S:g} s")
+                if waited >= COMMIT_S:
+                    for name in {*rivals(await self._read(topic, read_committed=False))} - fenced:
+                        log.info("a commit does not end: a writer that may have left it open is fenced", writer=name)
+                        await self._transactions.fence(name)
+                        fenced.add(name)
+                await asyncio.sleep(backoff.next())
+
     async def entries(self) -> dict[bytes, bytes]:
         """See ``LedgerWriter.entries``."""
         with refusals("positions"):
-            return await self._entries(self._positions.topic)
+            found = await self._read(self._positions.topic, read_committed=True)
+        return {key: value for key, value in found.items() if value}
 
-    async def _entries(self, topic: str) -> dict[bytes, bytes]:
-        await _stable(self._cluster, topic)
-        found: dict[bytes, bytes] = {}
+    async def _read(self, topic: str, *, read_committed: bool) -> dict[bytes, bytes | None]:
+        found: dict[bytes, bytes | None] = {}
         settings = reader_settings(self._connection, TopicChoice((topic,)), Start("earliest"))
-        settings = replace(settings, columns=frozenset({"key", "value"}))
+        limits = replace(settings.limits, read_committed=read_committed)
+        settings = replace(settings, columns=frozenset({"key", "value"}), limits=limits)
         reader = DRIVER.reader(settings, Pool(READ_BYTES))
         try:
             await reader.open()
@@ -98,8 +124,8 @@ class KafkaLedgerWriter(KafkaWriter):
                     batch = pa.record_batch(chunk)
                     keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
                     for key, value in zip(keys, values, strict=True):
-                        found.pop(key, None)
-                        if key and value:
+                        if key:
+                            found.pop(key, None)
                             found[key] = value  # at the end: the order is that of the commits
                 chunk.release()
         except LogStopped as exc:
@@ -109,19 +135,6 @@ class KafkaLedgerWriter(KafkaWriter):
         finally:
             await reader.close()
         return found
-
-
-async def _stable(cluster: Cluster, topic: str) -> None:
-    """Wait until all that the partition of the entries has now is visible: open transactions hide what follows."""
-    place = (topic, PARTITION)
-    end = await patiently(lambda: _end(cluster, topic, read_committed=False))
-    backoff, loop = Backoff(most_s=1.0), asyncio.get_running_loop()
-    give_up_at = loop.time() + STABLE_S
-    with waits_for(f"the end of a transaction of another producer on {topic}", STABLE_S):
-        while await patiently(lambda: _end(cluster, topic, read_committed=True)) < end:
-            if loop.time() >= give_up_at:
-                raise ProduceError(f"a transaction on {place[0]} partition {place[1]} has not ended for {STABLE_S:g} s")
-            await asyncio.sleep(backoff.next())
 
 
 async def _end(cluster: Cluster, topic: str, *, read_committed: bool) -> int:

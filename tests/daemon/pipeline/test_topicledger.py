@@ -3,6 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from fastwire_daemon.pipeline.topicchoice import topic_sink
 from fastwire_daemon.pipeline.topicledger import LedgerTopicSink, Positions
 from fastwire_daemon.runtime.errors import DatasetDamagedError, SinkFailedError, Superseded
 from fastwire_daemon.sinks.base import LoggedSink
+from fastwire_daemon.systems.kafka import ledger
+from fastwire_daemon.systems.kafka.transactions import Transactions
 from fastwire_daemon.testing import Feed
 from tests.support.nursery import shared
 from tests.support.topic_copies import (
@@ -340,10 +344,10 @@ def test_a_claim_behind_the_own_one_is_given_way_to(
         for sink in (first, second):
             sink.open()
 
-        async def late() -> None:
+        async def late(claimed: Any) -> None:
             """Read the claims after the other one has claimed, too."""
             await asyncio.to_thread(second.claim, dict.fromkeys(feed.logs))
-            await read()
+            await read(claimed)
 
         monkeypatch.setattr(first, "_read", late)
         with pytest.raises(Superseded, match="another daemon has claimed"):
@@ -353,6 +357,54 @@ def test_a_claim_behind_the_own_one_is_given_way_to(
     finally:
         first.close()
         second.close()
+
+
+@pytest.mark.parametrize("within", ["claim", "commit"])
+@BOTH
+def test_a_commit_that_a_killed_daemon_left_open_holds_up_its_successor_for_seconds_only(
+    tmp_path: Path, source: KafkaDevBroker, target: KafkaDevBroker, monkeypatch: pytest.MonkeyPatch, within: str
+) -> None:
+    """Its entries are with the broker and hide what comes behind, until minutes later the transaction times out."""
+    monkeypatch.setattr(ledger, "COMMIT_S", 0.5)
+    killed, other, heir = (sink_of(configured(tmp_path, source, target)) for _ in range(3))
+    feed, others = Feed(partitions=1, rows=10), Feed(partitions=2, rows=10)
+    positions = lambda: target.topics["fastwire-positions"].partitions[0]  # noqa: E731
+    whole = Transactions.commit
+
+    async def unanswered(self: Transactions) -> None:
+        if self.name == killed._ledger.name:
+            await asyncio.Event().wait()
+        await whole(self)
+
+    def act(name: str) -> None:
+        monkeypatch.setattr(Transactions, "commit", unanswered if name == within else whole)
+        if name == "claim":
+            killed.claim(dict.fromkeys(feed.logs))
+        else:
+            killed.write(feed.chunk(1))
+            killed.commit()
+
+    try:
+        for sink in (killed, other):
+            sink.open()
+        with ThreadPoolExecutor(1) as thread, ExitStack() as at_end:
+            at_end.callback(killed.interrupt)
+            for name in ("claim", "commit")[: 1 + (within == "commit")]:
+                acting = thread.submit(act, name)
+                if name != within:
+                    acting.result()
+            eventually(lambda: positions().stable < positions().end, "an open transaction")
+            heir.open()  # it does not wait: nothing is claimed yet
+            assert heir.claim(dict.fromkeys(feed.logs)).logs() == []
+            heir.write(feed.chunk(1))
+            assert heir.commit().logs() == feed.logs
+        with pytest.raises(SinkFailedError, match="was stopped while it waited"):
+            acting.result()
+        assert other.claim(dict.fromkeys(others.logs)).logs() == feed.logs
+        assert len(copied(target)) == 10
+    finally:
+        for sink in (killed, other, heir):
+            sink.close()
 
 
 def sink_of(config: Path) -> LedgerTopicSink:
