@@ -18,6 +18,8 @@ from tests.support.waiting import grown
 
 pytestmark = pytest.mark.broker
 
+TOLD = 4_000  # characters of a daemon's log, where a test fails
+
 CONFIG = """\
 daemon.http = ""
 [pipelines.copy.source]
@@ -112,6 +114,10 @@ def daemons(config: Path, count: int) -> Iterator[Callable[[int], None]]:
 
     try:
         yield again
+    except BaseException:
+        for number in range(count):
+            print(f"daemon {number}:\n{config.with_suffix(f'.{number}.log').read_text()[-TOLD:]}")
+        raise
     finally:
         for process in running:
             process.kill()
