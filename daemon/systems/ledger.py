@@ -56,8 +56,8 @@ class LedgerWriter(Writer, Protocol):
         """Return when the commits of all writers that had begun before the call have ended, so that none hides others.
 
         One that takes more than a few seconds may be that of a killed process, which the brokers end after its
-        ``timeout_s`` only. Then ``rivals`` gets the keys of all entries, also of those that are not committed, and the
-        writers that it names are fenced. Raises ProduceError if a commit has not ended in 15 minutes.
+        ``timeout_s`` only. Then ``rivals`` gets the keys of all entries, also of those that are not committed, and
+        the writers that it names are fenced. Raises ProduceError if a commit has not ended in 15 minutes.
         """
 
     async def entries(self) -> dict[bytes, bytes]:

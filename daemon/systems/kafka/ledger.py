@@ -108,11 +108,10 @@ class KafkaLedgerWriter(KafkaWriter):
     async def entries(self) -> dict[bytes, bytes]:
         """See ``LedgerWriter.entries``."""
         with refusals("positions"):
-            found = await self._read(self._positions.topic, read_committed=True)
-        return {key: value for key, value in found.items() if value}
+            return await self._read(self._positions.topic, read_committed=True)
 
-    async def _read(self, topic: str, *, read_committed: bool) -> dict[bytes, bytes | None]:
-        found: dict[bytes, bytes | None] = {}
+    async def _read(self, topic: str, *, read_committed: bool) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
         settings = reader_settings(self._connection, TopicChoice((topic,)), Start("earliest"))
         limits = replace(settings.limits, read_committed=read_committed)
         settings = replace(settings, columns=frozenset({"key", "value"}), limits=limits)
@@ -124,8 +123,8 @@ class KafkaLedgerWriter(KafkaWriter):
                     batch = pa.record_batch(chunk)
                     keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
                     for key, value in zip(keys, values, strict=True):
-                        if key:
-                            found.pop(key, None)
+                        found.pop(key, None)
+                        if key and value:
                             found[key] = value  # at the end: the order is that of the commits
                 chunk.release()
         except LogStopped as exc:
