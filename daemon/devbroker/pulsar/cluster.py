@@ -1,5 +1,6 @@
 """The state of an embedded Pulsar broker: topics, subscriptions, schemas, and what tests do to them."""
 
+import asyncio
 import itertools
 import math
 import ssl
@@ -104,6 +105,9 @@ class Cluster(DevBroker):
             topic = self.topic(one)
             topic.disconnect(assigned_url)
             topic.log.ledgers.roll(topic.log.end)
+            if self.options.forgetful_s:
+                known = topic.sequences.copy()
+                asyncio.get_running_loop().call_later(self.options.forgetful_s, topic.sequences.update, known)
 
     @on_loop
     def terminate(self, name: str) -> None:

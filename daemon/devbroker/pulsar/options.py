@@ -34,6 +34,7 @@ class PulsarOptions:
     lookup_delay_s: float = 0.0
     most_lookups: int = 50_000  # delayed lookups at a time; more are refused
     deduplication: bool = False  # entries that a producer repeats are not stored again
+    forgetful_s: float = 0.0  # after an unload, the numbers of what is stored meanwhile are forgotten
     topic_max_message_size: int = 0  # a policy of topics, which clients are not told; 0: none
     ledger_entries: int = 50_000  # entries after which a new ledger begins
     broker_entry_metadata: bool = False  # precedes entries, for clients that support it

@@ -112,6 +112,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
     """A connection to one broker.
 
     ``consumers``, ``producers`` and ``watchers`` (of topic lists) are those on this link, each by ids of its kind.
+    ``written_since`` are the times at which the first producer of a topic was opened here, by the topic.
     """
 
     grammar = GRAMMAR
@@ -123,6 +124,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
         self.consumers: dict[int, ConsumerEvents] = {}
         self.watchers: dict[int, Watcher] = {}
         self.producers: dict[int, ProducerEvents] = {}
+        self.written_since: dict[str, float] = {}
         self.counted = (0, 0, 0, 0, 0, 0)  # the part of ``counters`` that is in the metrics already
         self._completion = context.completion
         self.physical = physical  # the peer of the socket: the broker, or a proxy in front of it

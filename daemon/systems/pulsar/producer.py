@@ -34,6 +34,8 @@ from .routed import TopicRoute, close_on_broker
 PENDING_ENTRIES = 1000  # per partition, sent and not confirmed
 LOOKUPS = 32  # at a time
 RETRY_S = 10.0  # at most between two tries
+# A broker can forget the numbers of what it stores in the first moment after it has loaded a topic (spec: pulsar 24).
+LOADED_S = 1.0
 
 log = get_logger("producer")
 
@@ -282,6 +284,8 @@ class _Part(Part[Producer]):
             self._break(str(event.error))
 
     def on_closed(self, event: ProducerClosed) -> None:
+        if self._link is not None:
+            self._link.written_since.pop(self.topic, None)
         self._route.closed(event, self._link)
         if self._migrating is not None:
             self._route.move(self._migrating)
@@ -357,11 +361,20 @@ class _Part(Part[Producer]):
             await asking
         finally:
             asking.cancel()
+        if self._owner.settings.keeps_numbers:
+            loaded_at = link.written_since.setdefault(self.topic, self._loop.time())
+            await asyncio.wait((self._lost,), timeout=max(loaded_at + LOADED_S - self._loop.time(), 0.0))
+            if self._lost.done():
+                raise LinkLost(self._lost.result())
+            self._opened(asking.result())
 
     def _answered(self, reply: Reply) -> None:
-        if reply.error is None and self.machine.phase is Phase.OPENING:
-            self.machine.opened(reply.command.producer_success)
-            self._moved()
+        if reply.error is None and self.machine.phase is Phase.OPENING and not self._owner.settings.keeps_numbers:
+            self._opened(reply.command)
+
+    def _opened(self, command: pb.BaseCommand) -> None:
+        self.machine.opened(command.producer_success)
+        self._moved()
 
     async def _withdraw(self, exc: FastwireError) -> None:
         """Close the producer of an unanswered attempt, before another one."""

@@ -1,5 +1,6 @@
 """The writer of numbered records to topics of Pulsar."""
 
+import asyncio
 from dataclasses import replace
 
 import pyarrow as pa
@@ -51,3 +52,20 @@ async def test_brokers_that_do_not_deduplicate_any_more_are_found_when_a_stream_
                 topic.sequences.clear()
             with pytest.raises(NotDeduplicated):
                 await write(writer, 3)
+
+
+async def test_a_broker_that_forgets_numbers_after_a_load_stores_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It replays its log twice, and the second replay ends when producers write already: nothing is sent until then."""
+    with running(PulsarDevBroker(PulsarOptions(deduplication=True, forgetful_s=0.1))) as broker:
+        broker.create_topic("copy")
+        connection = parse_config(CONFIG.format(url=broker.url), {}).pipelines["p"].sink.connection
+        assert connection is not None
+        async with open_sequenced(connection, "copy", WriteOptions(batch=10)) as writer:
+            await write(writer, 1)
+            broker.unload("copy")
+            await write(writer, 2)
+        await asyncio.sleep(0.2)  # the broker has forgotten by then what it would forget
+        async with open_sequenced(connection, "copy", WriteOptions(batch=10)) as writer:
+            await write(writer, 2)
+            await write(writer, 3)
+        assert broker.topic("copy").log.end == 3
