@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -108,11 +109,19 @@ Watcher = Callable[[TopicsChanged], None]
 Request = Callable[[Connection, float], int]
 
 
+@dataclass(slots=True)
+class Load:
+    """A topic that the broker has loaded: ``producers`` are open without a break ``since`` a time of the loop."""
+
+    since: float
+    producers: int = 0
+
+
 class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
     """A connection to one broker.
 
     ``consumers``, ``producers`` and ``watchers`` (of topic lists) are those on this link, each by ids of its kind.
-    ``written_since`` are the times at which the first producer of a topic was opened here, by the topic.
+    ``loads`` are the topics whose producers are open on this link, by name.
     """
 
     grammar = GRAMMAR
@@ -124,7 +133,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
         self.consumers: dict[int, ConsumerEvents] = {}
         self.watchers: dict[int, Watcher] = {}
         self.producers: dict[int, ProducerEvents] = {}
-        self.written_since: dict[str, float] = {}
+        self.loads: dict[str, Load] = {}
         self.counted = (0, 0, 0, 0, 0, 0)  # the part of ``counters`` that is in the metrics already
         self._completion = context.completion
         self.physical = physical  # the peer of the socket: the broker, or a proxy in front of it

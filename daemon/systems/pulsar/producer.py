@@ -27,7 +27,7 @@ from ...runtime.logs import get_logger
 from ..produced import ProduceError
 from ..producing.topicwriter import PENDING_BYTES, Part, TopicWriter, failed
 from .cluster import Cluster
-from .link import Link
+from .link import Link, Load
 from .refusal import is_for_good
 from .routed import TopicRoute, close_on_broker
 
@@ -211,6 +211,7 @@ class _Part(Part[Producer]):
         self._owner = owner
         self._route = TopicRoute(topic, service)
         self._link: Link | None = None
+        self._load: Load | None = None
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._migrating: ServiceUrl | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -284,8 +285,6 @@ class _Part(Part[Producer]):
             self._break(str(event.error))
 
     def on_closed(self, event: ProducerClosed) -> None:
-        if self._link is not None:
-            self._link.written_since.pop(self.topic, None)
         self._route.closed(event, self._link)
         if self._migrating is not None:
             self._route.move(self._migrating)
@@ -302,6 +301,11 @@ class _Part(Part[Producer]):
         self.machine.detached()
         if self._link is not None:
             self._link.producers.pop(self.machine.producer_id, None)
+            if self._load is not None:
+                self._load.producers -= 1
+                if not self._load.producers:
+                    del self._link.loads[self.topic]
+                self._load = None
             self._link = None
         if not self._lost.done():
             self._lost.set_result(reason)
@@ -362,8 +366,9 @@ class _Part(Part[Producer]):
         finally:
             asking.cancel()
         if self._owner.settings.keeps_numbers:
-            loaded_at = link.written_since.setdefault(self.topic, self._loop.time())
-            await asyncio.wait((self._lost,), timeout=max(loaded_at + LOADED_S - self._loop.time(), 0.0))
+            load = self._load = link.loads.setdefault(self.topic, Load(self._loop.time()))
+            load.producers += 1
+            await asyncio.wait((self._lost,), timeout=max(load.since + LOADED_S - self._loop.time(), 0.0))
             if self._lost.done():
                 raise LinkLost(self._lost.result())
             self._opened(asking.result())

@@ -148,9 +148,9 @@ class PulsarSequencedWriter:
             places = [place for place, last in stream.last.items() if again.producer.last_stored(place) < last]
             if places:
                 raise NotDeduplicated(
-                    f"the brokers do not deduplicate {self.topic}: enable it for the namespace (pulsar-admin namespaces "
-                    "set-deduplication --enable), the topic (topicPolicies set-deduplication --enable) or all topics "
-                    "(brokerDeduplicationEnabled), or set delivery to at-least-once"
+                    f"the brokers do not deduplicate {self.topic}: enable it for the namespace "
+                    "(pulsar-admin namespaces set-deduplication --enable), the topic (topicPolicies set-deduplication "
+                    "--enable) or all topics (brokerDeduplicationEnabled), or set delivery to at-least-once"
                 )
 
     def take_refused(self) -> list[Refused]:

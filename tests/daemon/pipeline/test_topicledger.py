@@ -368,8 +368,11 @@ def test_a_commit_that_a_killed_daemon_left_open_holds_up_its_successor_for_seco
     monkeypatch.setattr(ledger, "COMMIT_S", 0.5)
     killed, other, heir = (sink_of(configured(tmp_path, source, target)) for _ in range(3))
     feed, others = Feed(partitions=1, rows=10), Feed(partitions=2, rows=10)
-    positions = lambda: target.topics["fastwire-positions"].partitions[0]  # noqa: E731
     whole = Transactions.commit
+
+    def is_hidden() -> bool:
+        positions = target.topics["fastwire-positions"].partitions[0]
+        return positions.stable < positions.end
 
     async def unanswered(self: Transactions) -> None:
         if self.name == killed._ledger.name:
@@ -393,7 +396,7 @@ def test_a_commit_that_a_killed_daemon_left_open_holds_up_its_successor_for_seco
                 acting = thread.submit(act, name)
                 if name != within:
                     acting.result()
-            eventually(lambda: positions().stable < positions().end, "an open transaction")
+            eventually(is_hidden, "an open transaction")
             heir.open()  # it does not wait: nothing is claimed yet
             assert heir.claim(dict.fromkeys(feed.logs)).logs() == []
             heir.write(feed.chunk(1))

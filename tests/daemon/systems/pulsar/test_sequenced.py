@@ -54,14 +54,20 @@ async def test_brokers_that_do_not_deduplicate_any_more_are_found_when_a_stream_
                 await write(writer, 3)
 
 
-async def test_a_broker_that_forgets_numbers_after_a_load_stores_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It replays its log twice, and the second replay ends when producers write already: nothing is sent until then."""
+@pytest.mark.parametrize("idle", [False, True])
+async def test_a_broker_that_forgets_numbers_after_a_load_stores_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch, *, idle: bool
+) -> None:
+    """Its second replay of the log ends when producers may write already, so nothing is sent until then."""
+    monkeypatch.setattr(sequenced, "IDLE_S", 0.02 if idle else 10.0)
     with running(PulsarDevBroker(PulsarOptions(deduplication=True, forgetful_s=0.1))) as broker:
         broker.create_topic("copy")
         connection = parse_config(CONFIG.format(url=broker.url), {}).pipelines["p"].sink.connection
         assert connection is not None
         async with open_sequenced(connection, "copy", WriteOptions(batch=10)) as writer:
             await write(writer, 1)
+            if idle:
+                await until(lambda: not writer._streams, "an idle stream is closed")
             broker.unload("copy")
             await write(writer, 2)
         await asyncio.sleep(0.2)  # the broker has forgotten by then what it would forget
