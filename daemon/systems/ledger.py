@@ -61,7 +61,10 @@ class LedgerWriter(Writer, Protocol):
         """
 
     async def entries(self) -> dict[bytes, bytes]:
-        """Return the committed entries of all writers in the order of their commits, if ``settle`` came before: all."""
+        """Return the committed entries of all writers, in the order of their commits.
+
+        Without ``settle`` the last ones may be hidden behind a commit that is open.
+        """
 
     async def fence(self, name: str) -> None:
         """Abort the transaction of another writer; on return it can commit nothing more before it is opened again."""

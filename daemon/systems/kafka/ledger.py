@@ -93,16 +93,18 @@ class KafkaLedgerWriter(KafkaWriter):
         end = await patiently(lambda: _end(self._cluster, topic, read_committed=False))
         backoff, now = Backoff(most_s=1.0), asyncio.get_running_loop().time
         began, fenced = now(), set[str]()
+        look_at = began + COMMIT_S
         with waits_for(f"the end of a transaction of another producer on {topic}", STABLE_S):
             while await patiently(lambda: _end(self._cluster, topic, read_committed=True)) < end:
-                if (waited := now() - began) >= STABLE_S:
+                if now() - began >= STABLE_S:
                     place = f"{topic} partition {PARTITION}"
                     raise ProduceError(f"a transaction on {place} has not ended for {STABLE_S:g} s")
-                if waited >= COMMIT_S:
+                if now() >= look_at:
                     for name in {*rivals(await self._read(topic, read_committed=False))} - fenced:
                         log.info("a commit does not end: a writer that may have left it open is fenced", writer=name)
                         await self._transactions.fence(name)
                         fenced.add(name)
+                    look_at = now() + COMMIT_S
                 await asyncio.sleep(backoff.next())
 
     async def entries(self) -> dict[bytes, bytes]:

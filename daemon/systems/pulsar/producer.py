@@ -366,12 +366,17 @@ class _Part(Part[Producer]):
         finally:
             asking.cancel()
         if self._owner.settings.keeps_numbers:
+            await self._wait_for_load(link)
+            self._opened(asking.result())
+
+    async def _wait_for_load(self, link: Link) -> None:
+        """Return when the broker has had the topic for long enough to keep the numbers of what it stores."""
+        if not self._lost.done():
             load = self._load = link.loads.setdefault(self.topic, Load(self._loop.time()))
             load.producers += 1
             await asyncio.wait((self._lost,), timeout=max(load.since + LOADED_S - self._loop.time(), 0.0))
-            if self._lost.done():
-                raise LinkLost(self._lost.result())
-            self._opened(asking.result())
+        if self._lost.done():
+            raise LinkLost(self._lost.result())
 
     def _answered(self, reply: Reply) -> None:
         if reply.error is None and self.machine.phase is Phase.OPENING and not self._owner.settings.keeps_numbers:
