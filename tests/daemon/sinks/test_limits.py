@@ -258,20 +258,20 @@ def test_many_folders_have_few_files_open(tmp_path: Path, writers: int, monkeypa
 
 
 def test_what_many_folders_take_is_counted_and_ends_the_roll_in_time(tmp_path: Path) -> None:
-    """In so little memory the rows of 8,000 folders cannot wait: files are ended for others, and the roll is to end."""
-    sink = _scattered(tmp_path, Disk(), 500, gather_bytes=4 << 20)
+    """In so little memory the rows of 4,000 folders cannot wait: files are ended for others, and the roll is to end."""
+    sink = _scattered(tmp_path, Disk(), 500, gather_bytes=2 << 20)
     coverage = sink.commit()
     assert not sink.too_many_files
     feed = Feed(partitions=1, rows=1, entry_ms=HOUR_MS, start=coverage)
     most = 0
-    for _ in range(16):
+    for _ in range(8):
         sink.write(feed.chunk(500))
         most = max(most, sink.unpooled_bytes)
     eventually(lambda: sink.too_many_files, "the end of the roll is asked for")
-    assert most < 8 << 20, "some KiB for each row that waits, and not a hundred for each folder"
+    assert most < 4 << 20, "some KiB for each row that waits, and not a hundred for each folder"
     sink.commit()
     assert not sink.too_many_files
-    assert len(_landed(tmp_path)) == len(set(_landed(tmp_path))) == 8_500
+    assert len(_landed(tmp_path)) == len(set(_landed(tmp_path))) == 4_500
     sink.close()
 
 
