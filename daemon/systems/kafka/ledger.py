@@ -87,9 +87,10 @@ class KafkaLedgerWriter(KafkaWriter):
     async def settle(self, rivals: Callable[[Iterable[bytes]], Collection[str]]) -> None:
         """See ``LedgerWriter.settle``."""
         with refusals("positions"):
-            await self._settle(self._positions.topic, rivals)
+            await self._settle(rivals)
 
-    async def _settle(self, topic: str, rivals: Callable[[Iterable[bytes]], Collection[str]]) -> None:
+    async def _settle(self, rivals: Callable[[Iterable[bytes]], Collection[str]]) -> None:
+        topic = self._positions.topic
         end = await patiently(lambda: _end(self._cluster, topic, read_committed=False))
         backoff, now = Backoff(most_s=1.0), asyncio.get_running_loop().time
         began, fenced = now(), set[str]()
@@ -100,7 +101,7 @@ class KafkaLedgerWriter(KafkaWriter):
                     place = f"{topic} partition {PARTITION}"
                     raise ProduceError(f"a transaction on {place} has not ended for {STABLE_S:g} s")
                 if now() >= look_at:
-                    for name in {*rivals(await self._read(topic, read_committed=False))} - fenced:
+                    for name in {*rivals(await self._read(read_committed=False))} - fenced:
                         log.info("a commit does not end: a writer that may have left it open is fenced", writer=name)
                         await self._transactions.fence(name)
                         fenced.add(name)
@@ -110,11 +111,11 @@ class KafkaLedgerWriter(KafkaWriter):
     async def entries(self) -> dict[bytes, bytes]:
         """See ``LedgerWriter.entries``."""
         with refusals("positions"):
-            return await self._read(self._positions.topic, read_committed=True)
+            return await self._read(read_committed=True)
 
-    async def _read(self, topic: str, *, read_committed: bool) -> dict[bytes, bytes]:
+    async def _read(self, *, read_committed: bool) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        settings = reader_settings(self._connection, TopicChoice((topic,)), Start("earliest"))
+        settings = reader_settings(self._connection, TopicChoice((self._positions.topic,)), Start("earliest"))
         limits = replace(settings.limits, read_committed=read_committed)
         settings = replace(settings, columns=frozenset({"key", "value"}), limits=limits)
         reader = DRIVER.reader(settings, Pool(READ_BYTES))

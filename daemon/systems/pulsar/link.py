@@ -110,7 +110,7 @@ Request = Callable[[Connection, float], int]
 
 
 @dataclass(slots=True)
-class Load:
+class LoadedTopic:
     """A topic that the broker has loaded: ``producers`` are open without a break ``since`` a time of the loop."""
 
     since: float
@@ -121,7 +121,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
     """A connection to one broker.
 
     ``consumers``, ``producers`` and ``watchers`` (of topic lists) are those on this link, each by ids of its kind.
-    ``loads`` are the topics whose producers are open on this link, by name.
+    ``loaded`` are the topics whose producers are open on this link, by name.
     """
 
     grammar = GRAMMAR
@@ -133,7 +133,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
         self.consumers: dict[int, ConsumerEvents] = {}
         self.watchers: dict[int, Watcher] = {}
         self.producers: dict[int, ProducerEvents] = {}
-        self.loads: dict[str, Load] = {}
+        self.loaded: dict[str, LoadedTopic] = {}
         self.counted = (0, 0, 0, 0, 0, 0)  # the part of ``counters`` that is in the metrics already
         self._completion = context.completion
         self.physical = physical  # the peer of the socket: the broker, or a proxy in front of it

@@ -27,7 +27,7 @@ from ...runtime.logs import get_logger
 from ..produced import ProduceError
 from ..producing.topicwriter import PENDING_BYTES, Part, TopicWriter, failed
 from .cluster import Cluster
-from .link import Link, Load
+from .link import Link, LoadedTopic
 from .refusal import is_for_good
 from .routed import TopicRoute, close_on_broker
 
@@ -211,7 +211,7 @@ class _Part(Part[Producer]):
         self._owner = owner
         self._route = TopicRoute(topic, service)
         self._link: Link | None = None
-        self._load: Load | None = None
+        self._loaded: LoadedTopic | None = None
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._migrating: ServiceUrl | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -301,11 +301,11 @@ class _Part(Part[Producer]):
         self.machine.detached()
         if self._link is not None:
             self._link.producers.pop(self.machine.producer_id, None)
-            if self._load is not None:
-                self._load.producers -= 1
-                if not self._load.producers:
-                    del self._link.loads[self.topic]
-                self._load = None
+            if self._loaded is not None:
+                self._loaded.producers -= 1
+                if not self._loaded.producers:
+                    del self._link.loaded[self.topic]
+                self._loaded = None
             self._link = None
         if not self._lost.done():
             self._lost.set_result(reason)
@@ -372,9 +372,9 @@ class _Part(Part[Producer]):
     async def _wait_for_load(self, link: Link) -> None:
         """Return when the broker has had the topic for long enough to keep the numbers of what it stores."""
         if not self._lost.done():
-            load = self._load = link.loads.setdefault(self.topic, Load(self._loop.time()))
-            load.producers += 1
-            await asyncio.wait((self._lost,), timeout=max(load.since + LOADED_S - self._loop.time(), 0.0))
+            loaded = self._loaded = link.loaded.setdefault(self.topic, LoadedTopic(self._loop.time()))
+            loaded.producers += 1
+            await asyncio.wait((self._lost,), timeout=max(loaded.since + LOADED_S - self._loop.time(), 0.0))
         if self._lost.done():
             raise LinkLost(self._lost.result())
 
