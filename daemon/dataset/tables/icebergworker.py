@@ -160,7 +160,7 @@ class _Worker:
             if "sigv4" in settings:
                 known |= {"rest.sigv4-enabled": "true", "rest.sigv4.max-retries": "0"}
             known |= file_properties(settings["root"], settings["location"], settings["store"])
-            self._catalogs[key] = _guarded(load_catalog(settings["name"], **known), known)
+            self._catalogs[key] = _guarded(_load_catalog(settings["name"], known), known)
         return self._catalogs[key]
 
     def _look(self, catalog: Catalog, name: str, owner: str, client: str) -> dict[str, Any] | None:
@@ -225,6 +225,17 @@ class _Worker:
             with self._making_namespace:  # catalogs fail where two requests make the same
                 catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
             make()
+
+
+def _load_catalog(name: str, known: Mapping[str, str]) -> Catalog:
+    """Load a catalog by its settings. One in a database makes its two tables, unless another makes them meanwhile."""
+    for _ in range(2):
+        try:
+            return load_catalog(name, **known)
+        except Exception as exc:
+            if known["type"] != "sql" or "already exists" not in str(exc):
+                raise
+    return load_catalog(name, **known)
 
 
 def _guarded(catalog: Catalog, ours: Mapping[str, str]) -> Catalog:
