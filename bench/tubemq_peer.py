@@ -36,7 +36,7 @@ def main() -> None:
                 left -= sock.recv_into(buffer[: min(left, len(buffer))])
 
         def ask(serial: int) -> None:
-            body = consumer.get(places[serial % partitions], manual=True)
+            body = consumer.get(places[serial % partitions])
             sock.sendall(encode_request(serial, Method.GET, body, TIMEOUT_MS))
 
         for place in places:

@@ -140,7 +140,7 @@ class Client(ScanningClient[Connection, Asked]):
             index = int(arguments[0])
             place = PARTITIONS[index]
             if name == "get" and index in self.attached:
-                get = self._requests.get(place, manual=True)
+                get = self._requests.get(place)
                 serial = connection.get(get, Planned(index, self.slots.session(index)), self._now)
                 self._open[serial] = (name, index)
             elif name == "register":

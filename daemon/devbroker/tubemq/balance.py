@@ -34,8 +34,8 @@ class Group:
     client_balance: bool
     topics: frozenset[str]
     filters: frozenset[str]
-    bound: tuple[str, bool] | None = None  # session key, and whether the greatest offset counts
-    count: int = -2  # of members, in bound consumption and client balance
+    bound: bool = False  # bound consumption; its session keys and offsets count for nothing here
+    count: int = -2  # of members, in client balance
     members: dict[str, Member] = field(default_factory=dict)
     allocated: bool = False
     rebalance: int = 0  # the id of the last round with events
@@ -83,7 +83,7 @@ class Group:
                 member.events.clear()
                 member.sent = False
         self.stuck = 0
-        if not self.members or (self.bound is not None and not self.allocated and len(self.members) < self.count):
+        if not self.members:
             return
         self.allocated = True
         wanted = self._shares({each.key: each for each in partitions})

@@ -1,6 +1,5 @@
 """Requests of consumers to the Master, in both families of groups (spec: tubemq 9, 10)."""
 
-import re
 from collections.abc import Iterable
 
 from google.protobuf.message import Message
@@ -17,7 +16,6 @@ from .connection import TubeMQConnection
 from .logins import check_identity, check_signature
 
 NO_RULES = UNDEFINED, " "  # id and text
-OFFSETS = re.compile(r"(\d+:[^:,=]+:\d+=\d+)(,\d+:[^:,=]+:\d+=\d+)*")  # the form of requiredPartition
 
 
 def _join(broker: Cluster, wanted: Group, client: str, node: int = UNDEFINED) -> tuple[Group, Member]:
@@ -45,16 +43,13 @@ def _join(broker: Cluster, wanted: Group, client: str, node: int = UNDEFINED) ->
 
 
 def _agree(group: Group, wanted: Group) -> None:
-    bound, other = group.bound or ("", False), wanted.bound or ("", False)
     for differs, code in (
         (
-            group.client_balance != wanted.client_balance or (group.bound is None) != (wanted.bound is None),
+            group.client_balance != wanted.client_balance or group.bound != wanted.bound,
             Code.CLIENT_INCONSISTENT_CONSUMETYPE,
         ),
         (group.topics != wanted.topics, Code.CLIENT_INCONSISTENT_TOPICSET),
         (group.filters != wanted.filters, Code.CLIENT_INCONSISTENT_FILTERSET),
-        (bound[0] != other[0], Code.CLIENT_INCONSISTENT_SESSIONKEY),
-        (bound[1] != other[1], Code.CLIENT_INCONSISTENT_SELECTBIG),
         (group.count != wanted.count, Code.CLIENT_INCONSISTENT_SOURCECOUNT),
     ):
         if differs:
@@ -96,13 +91,7 @@ def register(connection: TubeMQConnection, request: Message) -> Message:
     broker = connection.broker
     check_signature(broker, request.authInfo)
     wanted = Group(request.groupName, False, frozenset(request.topicList), _filters(request.topicCondition))
-    if request.requireBound:
-        if not request.sessionKey or request.totalCount <= 0:
-            raise RefusedError(Code.BAD_REQUEST, "[Parameter error] a bound group has a session key and a count")
-        if request.requiredPartition and not OFFSETS.fullmatch(request.requiredPartition):
-            raise RefusedError(Code.BAD_REQUEST, f"[Parameter error] {request.requiredPartition[:80]!r}")
-        wanted.bound = request.sessionKey, request.selectBig
-        wanted.count = request.totalCount
+    wanted.bound = request.requireBound
     group, member = _join(broker, wanted, request.clientId)
     _hold(broker, member, request.subscribeInfo)
     reply = pb.RegisterResponseM2C(

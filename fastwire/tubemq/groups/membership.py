@@ -3,8 +3,7 @@
 The Master assigns partitions by events in heartbeat responses (spec: tubemq 9).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from google.protobuf.message import Message
@@ -15,7 +14,7 @@ from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import MOST_PARTITIONS, BrokerPartition, read_subscription, write_conditions
 from fastwire.tubemq.groups.master import RETRY_S, ConsumerClient, ConsumerSettings, State
 
-__all__ = ["Assignment", "Bound", "EventType", "Membership", "Settings", "State"]
+__all__ = ["Assignment", "EventType", "Membership", "Settings", "State"]
 
 REPORT_EVERY = 6  # heartbeats
 
@@ -44,27 +43,11 @@ class Assignment:
     partitions: tuple[BrokerPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Bound consumption: the Master assigns nothing before ``members`` members with this ``session_key`` are there.
-
-    ``offsets`` are those at which this member wants to begin, by ``BrokerPartition.key``. Of offsets that several
-    members name for one partition the Master keeps the greatest, or the smallest without ``select_big``. It does not
-    tell the brokers: a member names its offset when it registers a partition.
-    """
-
-    session_key: str
-    members: int
-    select_big: bool = True
-    offsets: Mapping[str, int] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(ConsumerSettings):
     """A member of a server-balanced group."""
 
     session_time_ms: int
-    bound: Bound | None = None
 
 
 class Membership(ConsumerClient):
@@ -87,26 +70,19 @@ class Membership(ConsumerClient):
 
     def _register(self) -> tuple[Method, Message]:
         settings = self.settings
-        request = pb.RegisterRequestC2M(
+        return Method.CONSUMER_REGISTER, pb.RegisterRequestC2M(
             clientId=settings.client_id,
             groupName=settings.group,
             hostName=settings.host,
             topicList=settings.topics,
             subscribeInfo=self._subscriptions(),
             topicCondition=write_conditions(settings.filters),
-            requireBound=settings.bound is not None,
+            requireBound=False,
             sessionTime=settings.session_time_ms,
             groupFlowCheckId=self._group_check,
             defFlowCheckId=self._cluster_check,
             qryPriorityId=self._priority,
         )
-        if settings.bound is not None:
-            request.sessionKey = settings.bound.session_key
-            request.totalCount = settings.bound.members
-            request.selectBig = settings.bound.select_big
-            request.requiredPartition = ",".join(f"{key}={at}" for key, at in settings.bound.offsets.items())
-            request.notAllocated = self.unallocated
-        return Method.CONSUMER_REGISTER, request
 
     def _next(self, now: float) -> tuple[Method, Message]:
         self._heartbeats += 1

@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from enum import IntEnum
 
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.credentials import UNDEFINED
@@ -20,15 +19,6 @@ REGISTER = 31
 UNREGISTER = 32
 
 
-class Start(IntEnum):
-    """``readStatus`` of a registration: where a group without a stored offset begins."""
-
-    OLDEST = 0
-    END = 1
-    ALWAYS_END = 2
-    """Also a group with a stored offset begins at the end."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConsumerRequests:
     """A consumer by client id and group, as brokers know it."""
@@ -41,49 +31,43 @@ class ConsumerRequests:
         partition: BrokerPartition,
         authorization: pb.AuthorizedInfo,
         *,
-        start: Start = Start.OLDEST,
         offset: int | None = None,
         filters: Iterable[str] = (),
-        priority: int = UNDEFINED,
     ) -> pb.RegisterRequestC2B:
         """Return the registration of a partition.
 
         ``offset`` is where the next GET begins; the broker clamps it to the partition and rounds it down to an entry,
-        so that its response may name another one. It does not go with ``Start.ALWAYS_END``.
+        so that its response may name another one. A group without a stored offset begins at the oldest message.
         """
-        if offset is not None and start is Start.ALWAYS_END:
-            raise ValueError("a registration begins at an offset or at the end")
         request = pb.RegisterRequestC2B(
             opType=REGISTER,
             clientId=self.client_id,
             groupName=self.group,
             topicName=partition.topic,
             partitionId=partition.number,
-            readStatus=start,
+            readStatus=0,
             filterCondStr=sorted(set(filters)),
-            qryPriorityId=priority,
+            qryPriorityId=UNDEFINED,
             authInfo=authorization,
         )
         if offset is not None:
             request.currOffset = offset
         return request
 
-    def unregister(
-        self, partition: BrokerPartition, authorization: pb.AuthorizedInfo, *, confirm: bool = False
-    ) -> pb.RegisterRequestC2B:
-        """Return the end of a registration; ``confirm`` commits the last batch that was fetched."""
+    def unregister(self, partition: BrokerPartition, authorization: pb.AuthorizedInfo) -> pb.RegisterRequestC2B:
+        """Return the end of a registration, which commits nothing."""
         return pb.RegisterRequestC2B(
             opType=UNREGISTER,
             clientId=self.client_id,
             groupName=self.group,
             topicName=partition.topic,
             partitionId=partition.number,
-            readStatus=0 if confirm else 1,
+            readStatus=1,
             authInfo=authorization,
         )
 
     def heartbeat(
-        self, partitions: Iterable[BrokerPartition], authorization: pb.AuthorizedInfo, *, priority: int = UNDEFINED
+        self, partitions: Iterable[BrokerPartition], authorization: pb.AuthorizedInfo
     ) -> pb.HeartBeatRequestC2B:
         """Return the heartbeat for all held partitions of one broker."""
         return pb.HeartBeatRequestC2B(
@@ -91,35 +75,33 @@ class ConsumerRequests:
             groupName=self.group,
             readStatus=0,
             partitionInfo=[str(each) for each in partitions],
-            qryPriorityId=priority,
+            qryPriorityId=UNDEFINED,
             authInfo=authorization,
         )
 
-    def get(
-        self, partition: BrokerPartition, *, manual: bool, last_consumed: bool = False, escape: bool = False
-    ) -> pb.GetMessageRequestC2B:
-        """Return a GET. With ``manual`` only a COMMIT confirms, and several GETs may be in flight (spec: tubemq 11.3).
+    def get(self, partition: BrokerPartition, *, escape: bool = False) -> pb.GetMessageRequestC2B:
+        """Return a GET, which a COMMIT alone confirms; several may be in flight (spec: tubemq 11.3).
 
-        Without it ``last_consumed`` confirms the batch before. ``escape`` passes the broker's speed limit.
+        ``escape`` passes the broker's speed limit.
         """
         return pb.GetMessageRequestC2B(
             clientId=self.client_id,
             partitionId=partition.number,
             groupName=self.group,
             topicName=partition.topic,
-            lastPackConsumed=last_consumed,
-            manualCommitOffset=manual,
+            lastPackConsumed=False,
+            manualCommitOffset=True,
             escFlowCtrl=escape,
         )
 
-    def commit(self, partition: BrokerPartition, *, consumed: bool = True) -> pb.CommitOffsetRequestC2B:
-        """Return a COMMIT of everything fetched so far; without ``consumed`` the broker goes back to the last one."""
+    def commit(self, partition: BrokerPartition) -> pb.CommitOffsetRequestC2B:
+        """Return a COMMIT of everything fetched so far."""
         return pb.CommitOffsetRequestC2B(
             clientId=self.client_id,
             topicName=partition.topic,
             partitionId=partition.number,
             groupName=self.group,
-            lastPackConsumed=consumed,
+            lastPackConsumed=True,
         )
 
 

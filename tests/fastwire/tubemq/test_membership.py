@@ -12,7 +12,7 @@ from fastwire.tubemq.format.error import BrokerError
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import Broker, BrokerPartition
 from fastwire.tubemq.groups import membership
-from fastwire.tubemq.groups.membership import Assignment, Bound, EventType, Membership, Settings, State
+from fastwire.tubemq.groups.membership import Assignment, EventType, Membership, Settings, State
 from fastwire.tubemq.reading.flow import NO_RULES
 from tests.support.tubemq.golden import EXAMPLES
 
@@ -216,12 +216,9 @@ def test_partitions_that_a_broker_does_not_know_are_lost() -> None:
     assert member.next_at() == 4.0
 
 
-def test_a_bound_member_names_its_offsets_and_waits_for_the_others() -> None:
-    bound = Bound("key", 2, offsets={ZERO.key: 28, ONE.key: 0})
-    member = Membership(dataclasses.replace(SETTINGS, bound=bound))
-    made = request(member, 0.0)
-    assert (made.requireBound, made.sessionKey, made.totalCount, made.selectBig) == (True, "key", 2, True)
-    assert (made.requiredPartition, made.notAllocated) == ("1:gold:0=28,1:gold:1=0", True)
+def test_a_member_knows_whether_the_partitions_are_shared_out() -> None:
+    member = Membership(SETTINGS)
+    request(member, 0.0)
     member.answered(GOLDEN["e01_response"].body, 0.0)
     assert member.unallocated
     answer = beat((1, EventType.CONNECT, (ZERO,)))
@@ -229,7 +226,7 @@ def test_a_bound_member_names_its_offsets_and_waits_for_the_others() -> None:
     heartbeat(member, 0.0, answer)
     assert not member.unallocated
     heartbeat(member, 10.0, beat(code=411))
-    assert not request(member, 10.0).notAllocated
+    assert not member.unallocated
 
 
 def test_every_sixth_heartbeat_has_the_full_report() -> None:

@@ -4,6 +4,7 @@ import itertools
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from fastwire.tubemq.groups.membership import Assignment, Membership, Settings
 from fastwire.tubemq.position import POSITIONS
 from fastwire.tubemq.protocol.connection import Connection
 from fastwire.tubemq.protocol.event import ChunkReady, FetchDone, More, Reply
-from fastwire.tubemq.protocol.request import ConsumerRequests, Start, send_request
+from fastwire.tubemq.protocol.request import ConsumerRequests, send_request
 from fastwire.tubemq.reading.fetched import Fetched, Planned
 from fastwire.tubemq.reading.scan import Scanner
 from fastwire.tubemq.reading.slot import SlotTable
@@ -207,6 +208,15 @@ def send(
     return answers
 
 
+class Start(IntEnum):
+    """``readStatus`` of a registration: where a group without a stored offset begins."""
+
+    OLDEST = 0
+    END = 1
+    ALWAYS_END = 2
+    """Also a group with a stored offset begins at the end."""
+
+
 class Reader(_Closing):
     """A consumer of one Broker that registers partitions without asking the Master, which no Broker minds."""
 
@@ -232,8 +242,9 @@ class Reader(_Closing):
     ) -> pb.RegisterResponseB2C:
         """Register a partition and let the slot begin where the Broker says."""
         request = self.consumer.register(
-            self.partition(number), self.token.for_broker(), start=start, offset=offset, filters=self._types
+            self.partition(number), self.token.for_broker(), offset=offset, filters=self._types
         )
+        request.readStatus = start
         answer = self.link.call(Method.BROKER_REGISTER, request, pb.RegisterResponseB2C)
         if answer.success:
             if number not in self._indices:
@@ -245,7 +256,8 @@ class Reader(_Closing):
         return answer
 
     def unregister(self, number: int = 0, *, confirm: bool = False) -> pb.RegisterResponseB2C:
-        request = self.consumer.unregister(self.partition(number), self.token.for_broker(), confirm=confirm)
+        request = self.consumer.unregister(self.partition(number), self.token.for_broker())
+        request.readStatus = 0 if confirm else 1
         return self.link.call(Method.BROKER_REGISTER, request, pb.RegisterResponseB2C)
 
     def plan(self, number: int = 0, *, manual: bool = True, last_consumed: bool = False, escape: bool = False) -> int:
@@ -253,7 +265,8 @@ class Reader(_Closing):
         if number not in self._indices:
             log = Log("tubemq", "c", self.topic, self.partition(number).name)
             self._indices[number] = self.link.slots.add(log)
-        body = self.consumer.get(self.partition(number), manual=manual, last_consumed=last_consumed, escape=escape)
+        body = self.consumer.get(self.partition(number), escape=escape)
+        body.manualCommitOffset, body.lastPackConsumed = manual, last_consumed
         return self.link.plan(self._indices[number], body)
 
     def get(
@@ -262,7 +275,8 @@ class Reader(_Closing):
         return self.link.fetched(self.plan(number, manual=manual, last_consumed=last_consumed, escape=escape))
 
     def commit(self, number: int = 0, *, consumed: bool = True) -> pb.CommitOffsetResponseB2C:
-        body = self.consumer.commit(self.partition(number), consumed=consumed)
+        body = self.consumer.commit(self.partition(number))
+        body.lastPackConsumed = consumed
         return self.link.call(Method.COMMIT, body, pb.CommitOffsetResponseB2C)
 
     def heartbeat(self, *numbers: int) -> pb.HeartBeatResponseB2C:

@@ -8,7 +8,6 @@ from fastwire.tubemq.format.credentials import UNDEFINED
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings
 from fastwire.tubemq.groups.master import State
-from fastwire.tubemq.groups.membership import Bound
 from fastwire.tubemq.groups.selection import Metadata
 from fastwire.tubemq.protocol.request import ConsumerRequests
 from tests.support.tubemq.client import (
@@ -102,23 +101,6 @@ def a_lost_partition_that_is_reported_is_assigned_again(cluster: Cluster) -> Non
         member.perform(assignment)
         member.step()
         member.leave()
-
-
-@rule
-def a_bound_group_waits_for_all_members(cluster: Cluster) -> None:
-    topic, name = cluster.fresh_topic(), group()
-    bound = Bound("key", 2, offsets={f"1:{topic}:0": 28})
-    with Member(cluster, name, topic, bound=bound) as one, Member(cluster, name, topic, bound=bound) as two:
-        one.step()
-        one.step()
-        assert one.membership.unallocated
-        two.step()
-        perform((one, two), lambda: len(one.membership.held) + len(two.membership.held) == 2)
-        for member in (one, two):
-            member.step()
-        assert (one.membership.unallocated, two.membership.unallocated) == (False, False)
-        for member in (one, two):
-            member.leave()
 
 
 @rule

@@ -13,12 +13,12 @@ from fastwire.tubemq.format.frame import Method, encode_frame
 from fastwire.tubemq.format.text import read_broker, read_producer_topic
 from fastwire.tubemq.groups.master import ClientSettings, State
 from fastwire.tubemq.producing.producer import Producer
-from fastwire.tubemq.protocol.request import Start
 from tests.support.tubemq.client import (
     HOST,
     Cluster,
     Link,
     Reader,
+    Start,
     answer_of,
     client_name,
     refusal,

@@ -80,7 +80,7 @@ class Registrations:
     def get(self, partition: Partition, session: int) -> None:
         """Request messages on the connection of the registration. Raises LinkLost."""
         link = self._link(partition)
-        body = self._consumer(link).get(partition.place, manual=True, escape=partition.pace.escape)
+        body = self._consumer(link).get(partition.place, escape=partition.pace.escape)
         link.get(body, Planned(partition.index, session))
 
     async def commit(self, partition: Partition) -> pb.CommitOffsetResponseB2C:
