@@ -23,17 +23,33 @@ P = TypeVar("P", bound=PulledPartition[Any])
 log = get_logger("source")
 
 
-class _Slots(Protocol):
-    def position(self, index: int) -> Position: ...
+class Slots(Protocol):
+    """The positions of partitions, by log index."""
 
-    def look_back(self, index: int) -> None: ...
+    def attach(self, index: int, position: Position, session: int, witness: int | None = None) -> None:
+        """Read from ``position`` on; only answers to requests of ``session`` count from here on.
+
+        ``witness`` is what the record before the position is known by, which the first answer is compared with.
+        """
+
+    def detach(self, index: int) -> None:
+        """Drop all answers about this partition from now on."""
+
+    def end_at(self, index: int, until: int) -> None:
+        """Take nothing of this partition from the offset ``until`` on."""
+
+    def position(self, index: int) -> Position:
+        """Return the position before the next record to read."""
+
+    def look_back(self, index: int) -> None:
+        """Request the record before the position, too, and compare it with what it is known by."""
 
 
 class LeaderReader(Protocol[P]):
     """The source, as far as ``Leaders`` uses it."""
 
     @property
-    def slots(self) -> _Slots:
+    def slots(self) -> Slots:
         """The positions of the partitions, by log index."""
 
     @property

@@ -23,7 +23,7 @@ from ..source import Assignment, First, LogStopped, SourceEvents, SourceFailed, 
 from .atleaders import AGAIN_S, MOST_S, Freshness
 from .clustered import ClusteredSource, tell_found
 from .ends import Ends
-from .leaders import Leaders
+from .leaders import Leaders, Slots
 from .offsetlag import LogEnds, OffsetLag
 from .offsetlookup import OffsetLookup
 from .pulled import PulledPartition
@@ -57,25 +57,6 @@ class PullSettings(Protocol):
     @property
     def metadata_max_age_s(self) -> float:
         """Interval of requests for topics and partitions, in seconds."""
-
-
-class Slots(Protocol):
-    """The positions of partitions, by log index."""
-
-    def attach(self, index: int, position: Position, session: int, witness: int | None = None) -> None:
-        """Read from ``position`` on; only answers to requests of ``session`` count from here on.
-
-        ``witness`` is what the record before the position is known by, which the first answer is compared with.
-        """
-
-    def detach(self, index: int) -> None:
-        """Drop all answers about this partition from now on."""
-
-    def end_at(self, index: int, until: int) -> None:
-        """Take nothing of this partition from the offset ``until`` on."""
-
-    def position(self, index: int) -> Position:
-        """Return the position before the next record to read."""
 
 
 class PullSource(ClusteredSource[C, L, P]):

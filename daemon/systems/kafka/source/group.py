@@ -4,8 +4,8 @@ Offsets follow the landed records. They only inform people and tools: the datase
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
@@ -16,6 +16,7 @@ from fastwire.position import Position
 
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
+from ...reading.pullsource import PullSource
 from ...reading.stage import Stage
 from ..cluster import Cluster
 from ..link import Link
@@ -36,42 +37,61 @@ _LATER = RETRY | {
 log = get_logger("source")
 
 
-class Reader(Protocol):
-    """The reader of the assigned partitions: the source."""
+Reader = PullSource[Cluster, Link, Partition]
 
-    partitions: list[Partition]
+
+class Alone:
+    """Reads all partitions without a group: no offsets are committed."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def run(self) -> None:
+        """Assign all partitions to the reader."""
+        self._reader.assign(self._reader.partitions)
+
+    def owns(self, partition: Partition) -> bool:
+        """Return True if this client reads the partition."""
+        return True
+
+    def topics_changed(self, added: Sequence[Partition]) -> None:
+        """Handle new partitions, or a changed set of topics."""
+        self._reader.assign(added)
+
+    def gone(self, partitions: Iterable[Partition]) -> None:
+        """Forget the offsets of partitions whose topics were deleted."""
+
+    def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
+        """Note that ``partitions`` are read from now on; commit landed offsets that the group lacks."""
+
+    def void(self, partitions: Iterable[Partition]) -> None:
+        """Note that records of ``partitions`` that have not landed are discarded."""
+
+    def landed(self, coverage: Coverage, partitions: Iterable[Partition]) -> None:
+        """Note that ``coverage`` has landed, which has changed for no other ones than ``partitions``."""
+
+    async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Return the group's committed offsets and epochs; partitions without one are left out."""
+        return {}
+
+    async def leave(self) -> None:
+        """Commit the last offsets."""
 
     @property
-    def topic_names(self) -> Sequence[str]:
-        """The names of the topics that exist."""
+    def standing_by(self) -> bool:
+        """See ``Source.standing_by``."""
+        return False
 
-    async def ask_topics(self, also: Collection[str] = ()) -> None:
-        """Update the metadata of the topics, and of ``also``. Raises FastwireError."""
-
-    def assign(self, partitions: Sequence[Partition]) -> None:
-        """Read ``partitions`` from now on."""
-
-    def give_up(self, partitions: Sequence[Partition], reason: str) -> None:
-        """Stop reading ``partitions``; records that were received are committed."""
-
-    def is_fatal(self, error: FastwireError) -> bool:
-        """Return True if ``error`` ends the reader, because no retry can cure it."""
-
-    def refuse(self, error: FastwireError) -> None:
-        """Fail with ``error``, which a retry cannot cure."""
-
-    def follow_topics(self) -> None:
-        """Apply changes of the metadata."""
-
-    def position(self, index: int) -> Position | None:
-        """Return the end of the received records of a partition, or None if nothing is read."""
+    def status(self) -> dict[str, Any]:
+        """Return the fields of the status page."""
+        return {"kind": "none"}
 
 
-class Group:
+class Group(Alone):
     """Reads every partition, and commits offsets without being a member (spec: kafka 5.1, OffsetCommit)."""
 
     def __init__(self, reader: Reader, settings: KafkaSettings, cluster: Cluster) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._settings = settings
         self._cluster = cluster
         # By partition, not by its place: an offset is one of this incarnation of the topic.
@@ -87,7 +107,7 @@ class Group:
 
     async def run(self) -> None:
         """Assign all partitions to the reader, and commit offsets until cancelled."""
-        self._reader.assign(self._reader.partitions)
+        await super().run()
         backoff = Backoff()
         while True:
             await self._wake.wait()
@@ -105,21 +125,13 @@ class Group:
                 backoff.reset()
                 await asyncio.sleep(COMMIT_S)
 
-    def owns(self, partition: Partition) -> bool:
-        """Return True if this client reads the partition."""
-        return True
-
-    def topics_changed(self, added: Sequence[Partition]) -> None:
-        """Handle new partitions, or a changed set of topics."""
-        self._reader.assign(added)
-
     def gone(self, partitions: Iterable[Partition]) -> None:
-        """Forget the offsets of partitions whose topics were deleted."""
+        """See ``Alone.gone``."""
         for partition in partitions:
             self._landed.pop(partition, None)
 
     def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
-        """Note that ``partitions`` are read from now on; commit landed offsets that the group lacks."""
+        """See ``Alone.granted``."""
         for partition in partitions:
             self._confirmed.pop(partition, None)
             at, known = coverage.end(partition.log), partition.committed
@@ -129,11 +141,8 @@ class Group:
                     self._unchecked[partition] = partition.landed or at
                 self._wake.set()
 
-    def void(self, partitions: Iterable[Partition]) -> None:
-        """Note that records of ``partitions`` that have not landed are discarded."""
-
     def landed(self, coverage: Coverage, partitions: Iterable[Partition]) -> None:
-        """Note that ``coverage`` has landed, which has changed for no other ones than ``partitions``."""
+        """See ``Alone.landed``."""
         for partition in partitions:
             deleted = partition.stage in (Stage.REPLACED, Stage.GONE)
             if not partition.was_granted or deleted or not self._commits(partition):
@@ -146,7 +155,7 @@ class Group:
             self._wake.set()
 
     async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
-        """Return the group's committed offsets and epochs; partitions without one are left out."""
+        """See ``Alone.committed``."""
         group = self._settings.group
         try:
             found = await self._cluster.committed(await self._cluster.coordinator(group, "ask"), group, places)
@@ -174,20 +183,15 @@ class Group:
         return True
 
     async def leave(self) -> None:
-        """Commit the last offsets."""
+        """See ``Alone.leave``."""
         if self._landed:
             try:
                 await self._commit()
             except FastwireError as exc:
                 log.warning("the last offsets were not committed; the dataset knows them", error=str(exc))
 
-    @property
-    def standing_by(self) -> bool:
-        """See ``Source.standing_by``."""
-        return False
-
     def status(self) -> dict[str, Any]:
-        """Return the fields of the status page."""
+        """See ``Alone.status``."""
         return {"kind": "none: all partitions are read", "error": self._error}
 
     def _commits(self, partition: Partition) -> bool:
@@ -251,47 +255,3 @@ class Group:
             committed=offset,
             landed=landed.a,
         )
-
-
-class Alone:
-    """Reads all partitions without a group: no offsets are committed."""
-
-    standing_by = False  # see ``Source.standing_by``
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    async def run(self) -> None:
-        """Assign all partitions to the reader."""
-        self._reader.assign(self._reader.partitions)
-
-    def owns(self, partition: Partition) -> bool:
-        """Return True: all partitions are read."""
-        return True
-
-    def topics_changed(self, added: Sequence[Partition]) -> None:
-        """Read the added partitions."""
-        self._reader.assign(added)
-
-    def gone(self, partitions: Iterable[Partition]) -> None:
-        """Do nothing: no offsets are committed."""
-
-    def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
-        """Do nothing: no offsets are committed."""
-
-    def landed(self, coverage: Coverage, partitions: Iterable[Partition]) -> None:
-        """Do nothing: no offsets are committed."""
-
-    def void(self, partitions: Iterable[Partition]) -> None:
-        """Do nothing: no offsets are committed."""
-
-    async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
-        """Return nothing: there are no committed offsets."""
-        return {}
-
-    async def leave(self) -> None:
-        """Do nothing: there is no group to leave."""
-
-    def status(self) -> dict[str, Any]:
-        """Return the fields of the status page."""
-        return {"kind": "none"}

@@ -33,7 +33,6 @@ from ..link import Link
 from ..refusal import ends_reading, explained, is_for_good, is_of_login
 from ..throttle import Throttling
 from .firstposition import FirstPositions
-from .group import Alone
 from .leaders import KafkaLeaders
 from .member import group_of
 from .offsetlookup import KafkaOffsetLookup, outdated
@@ -89,7 +88,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
             self,
             patient=patient,
         )
-        self._group = self._lookup.owner = group_of(self, settings, self.cluster) if settings.group else Alone(self)
+        self._group = self._lookup.owner = group_of(self, self._topics, settings, self.cluster)
         self._stats = OffsetLag(self, metrics, settings.lag_poll_s)
         self._throttling = Throttling(metrics)
 
@@ -297,15 +296,6 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
     def cluster_id(self) -> str:
         """The cluster id in the newest metadata; "" if the brokers report none (before Metadata version 2)."""
         return self.cluster.metadata.cluster_id
-
-    @property
-    def topic_names(self) -> Sequence[str]:
-        """The names of the topics that exist."""
-        return self._topics.names
-
-    async def ask_topics(self, also: Collection[str] = ()) -> None:
-        """Update the metadata of the topics of this source, and of ``also``."""
-        await self._topics.ask(also)
 
     def _topics_changed(self, added: Sequence[Partition]) -> None:
         self._group.topics_changed(added)

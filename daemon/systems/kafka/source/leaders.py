@@ -1,27 +1,21 @@
 """Assignment of partitions to connections, in the leader's epoch (spec: kafka 9.3, 13.3)."""
 
 import asyncio
-from typing import Protocol
 
 from fastwire.kafka.format.error import REFRESH, RETRY
 from fastwire.kafka.protocol.fetch import Target
 from fastwire.kafka.protocol.metadata import Leader, Node
 from fastwire.kafka.reading.response import Fetched
-from fastwire.kafka.reading.slot import PartitionResult, SlotTable
+from fastwire.kafka.reading.slot import PartitionResult
 
 from ....runtime.tasks import Tasks
 from ...reading.atleaders import Freshness
-from ...reading.leaders import MOST_S, LeaderReader, Leaders
+from ...reading.leaders import MOST_S, Leaders
+from ...reading.pullsource import PullSource
 from ..cluster import Cluster
 from ..link import Link
 from .firstposition import FirstPositions
 from .partition import Partition
-
-
-class _Reader(LeaderReader[Partition], Protocol):
-    slots: SlotTable
-
-    def part(self, partition: Partition, end: int) -> None: ...
 
 
 class KafkaLeaders(Leaders[Link, Partition]):
@@ -29,7 +23,7 @@ class KafkaLeaders(Leaders[Link, Partition]):
 
     def __init__(
         self,
-        reader: _Reader,
+        reader: PullSource[Cluster, Link, Partition],
         cluster: Cluster,
         freshness: Freshness[Partition],
         first_positions: FirstPositions,

@@ -39,9 +39,10 @@ from ...reading.topics import MISSING_S
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import explained, may_be_taken_back
-from .group import COMMIT_S, Group, Reader
+from .group import COMMIT_S, Alone, Group, Reader
 from .partition import Partition
 from .settings import KafkaSettings
+from .topics import KafkaTopics
 
 RELEASE = 0.8  # of the rebalance timeout: the longest wait for a commit before partitions are released without it
 UNKNOWN_S = 1.0  # between two requests for assigned partitions that the metadata do not have
@@ -54,16 +55,21 @@ _ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 log = get_logger("source")
 
 
-def group_of(reader: Reader, settings: KafkaSettings, cluster: Cluster) -> Group:
-    """Return a group member, or a group that only stores offsets if ``group_protocol`` is none."""
-    return (Group if settings.protocol == "none" else GroupMember)(reader, settings, cluster)
+def group_of(reader: Reader, topics: KafkaTopics, settings: KafkaSettings, cluster: Cluster) -> Alone:
+    """Return a group member, a group that only stores offsets (``group_protocol`` none), or none without ``group``."""
+    if not settings.group:
+        return Alone(reader)
+    if settings.protocol == "none":
+        return Group(reader, settings, cluster)
+    return GroupMember(reader, topics, settings, cluster)
 
 
 class GroupMember(Group):
     """Runs ``fastwire.kafka.groups.membership`` for a reader."""
 
-    def __init__(self, reader: Reader, settings: KafkaSettings, cluster: Cluster) -> None:
+    def __init__(self, reader: Reader, topics: KafkaTopics, settings: KafkaSettings, cluster: Cluster) -> None:
         super().__init__(reader, settings, cluster)
+        self._topics = topics
         self._loop = asyncio.get_running_loop()
         self._member: Membership[Any] | None = None  # None until a broker has reported its API versions
         self._link: Link | None = None  # to the coordinator
@@ -109,7 +115,7 @@ class GroupMember(Group):
         that only finds the coordinator, says nothing about that.
         """
         self._wake.clear()
-        if self._member is None and not self._reader.topic_names:
+        if self._member is None and not self._topics.names:
             self._reader.assign(())  # without topics there is nothing to join for
             await self._wake.wait()
             return True
@@ -126,7 +132,7 @@ class GroupMember(Group):
         if self._changed:
             self._changed = False
             # A member that has lost its last topic keeps its name: not every broker accepts a member without topics.
-            await self._obey(member, member.topics_changed(self._reader.topic_names or member.topics))
+            await self._obey(member, member.topics_changed(self._topics.names or member.topics))
         if self._link is not link:
             return False  # the coordinator is another broker by now
         now = self._loop.time()
@@ -213,7 +219,7 @@ class GroupMember(Group):
         assert isinstance(member, ClassicMembership)
         now = self._loop.time()
         self._doubting_since = now if self._doubting_since is None else self._doubting_since
-        await self._reader.ask_topics(topics)
+        await self._topics.ask(topics)
         known = {name: topic for name in topics if (topic := self._cluster.metadata.topics.get(name)) is not None}
         for name, topic in known.items():
             if topic.error in RETRY and now - self._doubting_since < MISSING_S:
@@ -225,7 +231,7 @@ class GroupMember(Group):
     async def _look_for_topics(self) -> None:
         """Ask for partitions that the group has assigned and the metadata lack."""
         try:
-            await self._reader.ask_topics()
+            await self._topics.ask()
         except FastwireError as exc:
             log.debug("cannot ask for the topics", error=str(exc))
         else:

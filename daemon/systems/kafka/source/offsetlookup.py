@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Protocol
 
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
@@ -17,6 +16,7 @@ from ...reading.offers import Offers
 from ...reading.offsetlookup import OffsetLookup, Refusals
 from ...source import Assignment
 from ..cluster import Cluster
+from .group import Alone
 from .partition import Partition
 from .settings import KafkaSettings
 from .topics import unbroken
@@ -24,20 +24,10 @@ from .topics import unbroken
 log = get_logger("source")
 
 
-class Owner(Protocol):
-    """The owner of the assignment: a consumer group, or none."""
-
-    def owns(self, partition: Partition) -> bool:
-        """Return True if this client reads the partition."""
-
-    async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
-        """Return the committed offsets and epochs; partitions without one are left out."""
-
-
 class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
     """Offers the partitions that ``owner``, the group, assigns; it is set before the start."""
 
-    owner: Owner
+    owner: Alone
 
     def __init__(
         self,
