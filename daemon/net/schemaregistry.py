@@ -6,6 +6,7 @@ same registry with the same credentials. Requests block: they are made on the th
 
 import http.client
 import json
+import os
 import ssl
 import threading
 from base64 import b64encode
@@ -21,7 +22,6 @@ from fastwire.errors import FastwireError
 from ..config.decode import RegistryConfig
 from ..runtime.outside import Answers, answer_of, waits_for
 from .auth import AuthError, BasicCredentials, UnavailableError, credentials
-from .httpget import get
 from .tls import ClientTls
 
 TIMEOUT_S = 10.0  # of one answer
@@ -82,9 +82,7 @@ class SchemaRegistry:
 
     def __init__(self, config: RegistryConfig) -> None:
         self.config = config
-        url = urlsplit(config.url)
-        self._host, self._port, self._root = url.hostname or "", url.port, url.path.rstrip("/")
-        self._tls = ClientTls(config.tls) if url.scheme == "https" else None
+        self._tls = ClientTls(config.tls) if urlsplit(config.url).scheme == "https" else None
         self._credentials = credentials(config.auth)
         self._service = f"the schema registry at {config.url}"
         self._answers = Answers[int, RegistrySchema](self._service, _QUESTION_S)
@@ -149,11 +147,11 @@ class SchemaRegistry:
         if monotonic() >= until:
             raise RegistryAwayError(f"{where}: the schema has not come, with its references, within {SCHEMA_S:.0f} s")
         try:
-            status, body = self._get(self._root + path)
+            status, body = answer_of(self._get(where))
             answer = json.loads(body)
         except (AuthError, UnavailableError) as exc:
             raise RegistryAwayError(f"no credentials for {self.config.url}: {exc}") from None
-        except (OSError, http.client.HTTPException) as exc:
+        except OSError as exc:
             raise RegistryAwayError(f"{where}: {_reason(exc)}") from None
         except (ValueError, RecursionError):
             status, answer = status, None
@@ -165,23 +163,23 @@ class SchemaRegistry:
             raise RegistryAwayError(f"{where} answers {what.strip()}{'' if known else NO_REGISTRY}")
         return answer
 
-    def _get(self, path: str) -> tuple[int, bytes]:
-        return get(
-            self._host,
-            self._port,
-            path,
-            {"Accept": _JSON, **self._login()},
+    async def _get(self, url: str) -> tuple[int, bytes]:
+        from .httpget import get  # it loads an HTTP client, which most processes do not need
+
+        return await get(
+            url,
+            {"Accept": _JSON, **await self._login()},
             tls=None if self._tls is None else self._tls.context(),
-            server_name=self.config.tls.server_name or self._host,
+            server_name=self.config.tls.server_name or None,
             most_s=TIMEOUT_S,
             most_bytes=LARGEST_ANSWER,
         )
 
-    def _login(self) -> dict[str, str]:
+    async def _login(self) -> dict[str, str]:
         held = self._credentials
         if isinstance(held, BasicCredentials):
             return {"Authorization": "Basic " + b64encode(f"{held.user}:{held.password()}".encode()).decode()}
-        token = answer_of(held.data())
+        token = await held.data()
         return {} if token is None else {"Authorization": f"Bearer {token.decode()}"}
 
 
@@ -189,10 +187,12 @@ def _list(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _reason(exc: Exception) -> str:
+def _reason(exc: OSError) -> str:
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {exc.verify_message}"
-    return (exc.strerror if isinstance(exc, OSError) else "") or str(exc) or type(exc).__name__
+    if isinstance(exc, ConnectionError) and exc.errno:
+        return os.strerror(exc.errno)
+    return exc.strerror or str(exc) or type(exc).__name__
 
 
 _registries: WeakSet[SchemaRegistry] = WeakSet()  # a reload with another secret leaves none behind

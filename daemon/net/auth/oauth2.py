@@ -12,6 +12,7 @@ from fastwire.errors import FastwireError
 from ...config import ConfigError, OAuth2Config, TlsConfig, check_issuer_url
 from ...runtime.logs import get_logger
 from ...runtime.shared import shared
+from ..httpget import body_of
 from ..tls import ClientTls
 from .base import AuthError, UnavailableError
 from .client_key import ClientKey, read_client_key
@@ -126,7 +127,7 @@ class _Issuer:
             async with self._session.request(
                 method, url, data=form, ssl=self._context, allow_redirects=False, headers={"Accept": "application/json"}
             ) as response:
-                body = await _body(response)
+                body = await body_of(response, LARGEST_ANSWER)
         except TimeoutError:
             raise UnavailableError(f"{url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as exc:
@@ -152,15 +153,6 @@ class _Issuer:
     def _hidden(self, text: str) -> str:
         text = text.replace(self._key.client_secret, "***")
         return "".join(letter if letter.isprintable() else " " for letter in text[:300])
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    body = b""
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > LARGEST_ANSWER:
-            raise aiohttp.ClientPayloadError(f"an answer of more than {LARGEST_ANSWER} bytes")
-    return body
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

@@ -1,7 +1,6 @@
 """GET requests with one deadline: answers that drip, that do not end, that are too large, that are none."""
 
-import http.client
-import itertools
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -41,26 +40,23 @@ def answering(*pieces: bytes, endless: bytes = b"") -> Iterator[int]:
             thread.join()
 
 
-def ask(port: int, most_bytes: int = 1000) -> tuple[int, bytes]:
-    return httpget.get("127.0.0.1", port, "/", {}, tls=None, server_name="", most_s=60.0, most_bytes=most_bytes)
+def ask(port: int, most_s: float = 60.0) -> tuple[int, bytes]:
+    url = f"http://127.0.0.1:{port}/"
+    return asyncio.run(httpget.get(url, {}, tls=None, server_name=None, most_s=most_s, most_bytes=1000))
 
 
 @pytest.mark.parametrize(
-    "start", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"]
+    "start", [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"]
 )
-def test_an_answer_that_drips_ends_at_the_deadline(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes in time, and all of them never do. Each look at the clock is three seconds after the last."""
-    seconds = itertools.count(step=3)
-    monkeypatch.setattr(httpget, "monotonic", lambda: float(next(seconds)))
-    with answering(start, endless=b"H") as port, pytest.raises(TimeoutError, match="no whole answer within 60 s"):
-        ask(port)
+def test_an_answer_that_drips_ends_at_the_deadline(start: bytes) -> None:
+    """Each byte comes in time, and all of them never do."""
+    with answering(start, endless=b"H") as port, pytest.raises(TimeoutError, match="no whole answer within 1 s"):
+        ask(port, 0.6)
 
 
-def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([0.0, 1.0, 2.0, 3.0, 59.99])
-    monkeypatch.setattr(httpget, "monotonic", lambda: next(seconds, 61.0))
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError, match="within 60 s"):
-        ask(silent.getsockname()[1])
+def test_a_server_that_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError, match="within 1 s"):
+        ask(silent.getsockname()[1], 0.6)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +77,11 @@ def test_an_answer_that_is_too_large(head: bytes) -> None:
     body = b"fffffff\r\n" if b"chunked" in head else b""
     with (
         answering(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n%s" % (head, body), endless=b"x" * 5000) as port,
-        pytest.raises(OSError, match="larger than 1000 bytes"),
+        pytest.raises(OSError, match="more than 1000 bytes"),
     ):
         ask(port)
 
 
 def test_what_is_no_answer() -> None:
-    with answering(b"no HTTP\r\n\r\n") as port, pytest.raises(http.client.BadStatusLine):
+    with answering(b"no HTTP\r\n\r\n") as port, pytest.raises(OSError, match="Bad status line"):
         ask(port)

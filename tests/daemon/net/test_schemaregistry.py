@@ -100,7 +100,7 @@ def test_an_answer_without_a_schema_is_worth_a_retry(
 def test_an_answer_that_is_too_large(server: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemaregistry, "LARGEST_ANSWER", 100)
     server.answers["/schemas/ids/7"] = (200, b'{"schema": "%s"}' % (b" " * 100))
-    with pytest.raises(RegistryAwayError, match="larger than 100 bytes"):
+    with pytest.raises(RegistryAwayError, match="more than 100 bytes"):
         client(server).schema(7)
 
 
