@@ -7,21 +7,21 @@ from itertools import count
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.names.topic import Address, ServiceUrl
+from fastwire.pulsar.names.topic import Address, ServiceUrl, parse_address
 from fastwire.pulsar.protocol.completion import Completion
 from fastwire.pulsar.protocol.connection import Connection
 from fastwire.pulsar.reading.assembly import Assembly
 from fastwire.pulsar.reading.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+from ...runtime.errors import ConfigurationRefused
 from ...runtime.shared import shared
 from ..links.linkbook import CLIENT_MEMORY, LinkBook, TimedLinkBook
-from .link import Link, LinkOwner, Request
-from .link_context import LinkContext
-from .lookup import MOST_REDIRECTS, broker_address
+from .link import Link, LinkContext, LinkOwner, Request
 from .refusal import is_of_login
 from .settings import ClientSettings
 
+MOST_REDIRECTS = 20
 QUESTIONS_AT_ONCE = 50  # lookup requests; brokers answer TooManyRequests above a limit
 
 
@@ -90,7 +90,7 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
             ask = partial(_lookup, topic, authoritative, listener)
             answer = await self._question(link, service, ask)
             found = answer.lookupTopicResponse
-            address = broker_address(found, service.tls)
+            address = _address(found, service.tls)
             link = await self.link(address, entrance if found.proxy_through_service_url else None)
             if found.response == pb.CommandLookupTopicResponse.Connect:
                 return link
@@ -131,6 +131,23 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
 
 def _lookup(topic: str, authoritative: bool, listener: str, connection: Connection, now: float) -> int:
     return connection.lookup(topic, now, authoritative=authoritative, listener=listener)
+
+
+def _address(found: pb.CommandLookupTopicResponse, tls: bool) -> Address:
+    """Return the address of the broker that was found.
+
+    Raises ConfigurationRefused if the broker has no port of the wanted kind, FastwireError for an invalid address.
+    """
+    text = found.brokerServiceUrlTls if tls else found.brokerServiceUrl
+    if not text:
+        what = "brokerServiceUrlTls" if tls else "brokerServiceUrl"
+        raise ConfigurationRefused(
+            f"the broker names no {what}: it {'has no TLS port' if tls else 'has a TLS port only'}"
+        )
+    try:
+        return parse_address(text)
+    except ValueError as exc:
+        raise FastwireError(f"the broker answered the lookup with an invalid address: {exc}") from None
 
 
 class ClientCluster(Cluster, TimedLinkBook[tuple[Address, Address], Link]):

@@ -1,16 +1,19 @@
 """Connection to one Pulsar broker: runs the protocol on a socket, and passes events to its consumers and producers."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
+from fastwire import __version__
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.grammar import GRAMMAR
 from fastwire.pulsar.names.topic import Address
+from fastwire.pulsar.protocol.completion import Completion
 from fastwire.pulsar.protocol.connection import Connection
 from fastwire.pulsar.protocol.event import (
     ActiveChanged,
@@ -34,11 +37,13 @@ from fastwire.pulsar.protocol.event import (
 from fastwire.pulsar.protocol.request import Kind
 from fastwire.pulsar.reading.assembly import Torn
 from fastwire.pulsar.reading.scan import Scanner
+from fastwire.pulsar.reading.slot import SlotTable
+from fastwire.wire.pool import Pool
 
 from ...net.endpoint import RequestTimeout
 from ...runtime.clock import CLOCK
 from ..links.link import BrokerLink
-from .link_context import LinkContext
+from .settings import ClientSettings
 
 # Bytes per read when the reader is slower than the sender: more would leave a core's own cache before decoding.
 RECEIVE_BYTES = 512 << 10
@@ -109,6 +114,18 @@ Watcher = Callable[[TopicsChanged], None]
 Request = Callable[[Connection, float], int]
 
 
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """The shared objects of all connections to a cluster, between which consumers and parts of messages move."""
+
+    settings: ClientSettings
+    slots: SlotTable
+    pool: Pool
+    completion: Completion
+    request_ids: Iterator[int] = field(default_factory=lambda: count(1))
+    link_ids: Iterator[int] = field(default_factory=lambda: count(1))
+
+
 @dataclass(slots=True)
 class LoadedTopic:
     """A topic that the broker has loaded: ``producers`` are open without a break ``since`` a time of the loop."""
@@ -150,7 +167,15 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
             buffer_bytes=RECEIVE_BYTES,
             clock=CLOCK,
         )
-        super().__init__(context.connection(self.scanner), owner.on_chunk)
+        connection = Connection(
+            self.scanner,
+            context.completion,
+            client_version=f"fastwire-{__version__}",
+            request_ids=context.request_ids,
+            keep_alive_s=settings.keep_alive_s,
+            operation_timeout_s=settings.operation_timeout_s,
+        )
+        super().__init__(connection, owner.on_chunk)
         self._receipt: asyncio.Future[None] = self._loop.create_future()  # the next one
 
     def __str__(self) -> str:
