@@ -1,13 +1,14 @@
 """Consumer groups: members, generations and rebalances of the classic protocol, and offsets (spec: kafka 12.1)."""
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 
+from fastwire.errors import ProtocolError
 from fastwire.kafka.format.error import Code
 from fastwire.kafka.format.message import Body
+from fastwire.kafka.groups.subscription import decode_assignment
 
 from ..base import RefusedError
 from ..delayed import Timer
@@ -263,18 +264,7 @@ class Group:
 
 def assigned_partitions(assignment: bytes) -> set[tuple[str, int]]:
     """Return topics and partitions of an assignment of the consumer protocol (spec: kafka 10); none of any other."""
-    found = set()
     try:
-        (topics,) = struct.unpack_from(">i", assignment, 2)
-        at = 6
-        for _ in range(topics):
-            (size,) = struct.unpack_from(">h", assignment, at)
-            name = assignment[at + 2 : at + 2 + size].decode()
-            (partitions,) = struct.unpack_from(">i", assignment, at + 2 + size)
-            at += 6 + size
-            numbers = struct.unpack_from(f">{partitions}i", assignment, at)
-            at += 4 * partitions
-            found |= {(name, number) for number in numbers}
-    except (struct.error, UnicodeDecodeError):
+        return set(decode_assignment(assignment))
+    except ProtocolError:
         return set()
-    return found

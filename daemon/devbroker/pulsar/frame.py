@@ -1,12 +1,13 @@
 """The header of a MESSAGE frame, written by hand because one goes out for every entry (spec: pulsar 1.2, E6, E7)."""
 
+from array import array
 from collections.abc import Sequence
 from struct import Struct
 
+from fastwire.pulsar.format.ackset import bits_of, words_of
 from fastwire.wire.writer import encode_varint
 
 _SIZES = Struct(">II")
-_WORD = (1 << 64) - 1
 
 
 class MessageHeader:
@@ -44,19 +45,11 @@ class MessageHeader:
         return _SIZES.pack(4 + len(command) + body_bytes, len(command)) + command
 
 
-def ack_words(bits: int) -> list[int]:
+def ack_words(bits: int) -> Sequence[int]:
     """Return a set of bits as ``ack_set`` carries it: signed words, least significant first, no trailing zeros."""
-    words = []
-    while bits:
-        word = bits & _WORD
-        words.append(word - (1 << 64) if word >> 63 else word)
-        bits >>= 64
-    return words
+    return memoryview(words_of(bits)).cast("q")
 
 
 def ack_bits(words: Sequence[int]) -> int:
     """Return the bits of an ``ack_set``; bit i set means that element i is not acknowledged."""
-    bits = 0
-    for place, word in enumerate(words):
-        bits |= (word & _WORD) << 64 * place
-    return bits
+    return bits_of(array("q", words).tobytes())

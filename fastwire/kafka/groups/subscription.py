@@ -11,8 +11,6 @@ from ..names import TopicPartition
 PROTOCOL_TYPE = "consumer"
 VERSION = 3  # older members ignore surplus fields
 
-"""Topic and number of a partition."""
-
 _OWNED = """
   topic string
   partitions [i32]
