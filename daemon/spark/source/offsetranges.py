@@ -18,7 +18,7 @@ from ...systems.links.link import BrokerLink
 from ...systems.reading.clusterreader import Driver
 from ...systems.reading.pulled import PulledPartition
 from ...systems.reading.pullsource import PullSource
-from ...systems.source import Assignment, LogStopped, SourceEvents, SourceFailed
+from ...systems.source import Assignment, LogStopped, ProgramEvents, SourceEvents, SourceFailed
 from .connections import POOL_BYTES, tell_unfit
 
 FETCH_WAIT_MS = 200  # of a broker at the end of a log: the next range waits behind it
@@ -45,7 +45,7 @@ class DivergedError(FastwireError):
     """The log ends before what was read of it."""
 
 
-class OffsetRanges:
+class OffsetRanges(ProgramEvents):
     """The source, and what it tells of the partition that is read; ``moved`` is set whenever there is news.
 
     ``assignment`` is one that is to be resolved and granted, ``failure`` what has ended the reading.
@@ -94,8 +94,7 @@ class OffsetRanges:
 
     def take_all(self) -> Iterator[Chunk]:
         """Yield all chunks; the last one may not be full."""
-        for link in tuple(self.links.values()):
-            link.hand_on()
+        self.source.cluster.hand_on()
         return self.take()
 
     def take_assignment(self) -> Assignment | None:
@@ -135,15 +134,3 @@ class OffsetRanges:
     def _fail(self, error: FastwireError) -> None:
         self.failure = self.failure or error
         self.moved.set()
-
-    def on_grown(self) -> None:
-        """Do nothing: chunks that wait limit the memory."""
-
-    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
-        """Do nothing: nothing is acknowledged."""
-
-    def on_floor(self, index: int, floor: Position) -> None:
-        """Do nothing: nothing is acknowledged."""
-
-    def on_unconfirmed(self, reason: str) -> None:
-        """Do nothing: nothing is acknowledged."""

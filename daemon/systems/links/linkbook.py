@@ -109,6 +109,11 @@ class LinkBook(ABC, Generic[K, L]):
             if one is link:
                 del self.links[key]
 
+    def hand_on(self) -> None:
+        """Pass the open chunks of all links on."""
+        for link in tuple(self.links.values()):
+            link.hand_on()
+
     @property
     def ready(self) -> bool:
         """True if any connection is up."""

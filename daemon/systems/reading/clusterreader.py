@@ -156,8 +156,7 @@ class ClusterReader(ProgramEvents):
         for index, head in heads.items():
             if not self._source.partitions[index].over and self._source.is_behind(index, head):
                 return False
-        for link in tuple(self._source.cluster.links.values()):
-            link.hand_on()
+        self._source.cluster.hand_on()
         return not self._queue
 
     async def close(self) -> None:

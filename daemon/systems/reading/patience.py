@@ -1,21 +1,11 @@
 """A time limit for logs that cannot be read, for runs that wait for the end of all logs."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Protocol
+
+from ..source import Source
 
 LOG_LIMIT_S = 30.0  # a log without a leader is stopped after this time
 LOOK_S = 0.25  # between two looks
-
-
-class Source(Protocol):
-    """The part of a source that concerns logs which cannot be read."""
-
-    def waiting(self) -> Mapping[int, str]:
-        """See ``Source.waiting`` in ``systems.source``."""
-
-    def stop(self, index: int, why: str) -> None:
-        """See ``Source.stop`` in ``systems.source``."""
 
 
 class Patience:

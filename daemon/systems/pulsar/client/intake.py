@@ -277,7 +277,7 @@ class Intake(ProgramEvents, Generic[M]):
     def fail(self, error: FastwireError) -> None:
         """End reading: ``take`` returns the chunks read so far, then raises ``error``."""
         if self._failure is None:
-            self._hand_on()
+            self.cluster.hand_on()
             self._failure = error
             self._source.hold_on()
             self._end()
@@ -322,7 +322,7 @@ class Intake(ProgramEvents, Generic[M]):
             if self.closed:
                 return None
             self.check()
-            self._hand_on()
+            self.cluster.hand_on()
             if self._queue:
                 break
             if self.at_end():
@@ -345,7 +345,7 @@ class Intake(ProgramEvents, Generic[M]):
 
     def on_end(self) -> None:
         """Note that a topic was terminated and everything in it delivered, or that it is not read any more."""
-        self._hand_on()
+        self.cluster.hand_on()
         self._arrived.set()
 
     def drop_chunks(self, moved: Sequence[M]) -> list[M]:
@@ -353,7 +353,7 @@ class Intake(ProgramEvents, Generic[M]):
 
         Their entries count as new when they are redelivered, which happens at ``rejoin``.
         """
-        self._hand_on()
+        self.cluster.hand_on()
         spared = []
         for chunk in self._queue:
             for number, ledger, first, last in chunk.entries():
@@ -364,10 +364,6 @@ class Intake(ProgramEvents, Generic[M]):
                         spared.append(member)
         self._drop_queue()
         return spared
-
-    def _hand_on(self) -> None:
-        for link in tuple(self.cluster.links.values()):
-            link.hand_on()
 
     def _drop_queue(self) -> None:
         for chunk in self._queue:

@@ -11,6 +11,7 @@ from fastwire.tubemq.reading.slot import SlotTable
 from ....runtime.logs import get_logger
 from ....runtime.tasks import Tasks
 from ...source import SourceEvents
+from ..cluster import Cluster
 from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings
@@ -28,10 +29,10 @@ class _Source(Protocol):
     events: SourceEvents
     partitions: list[Partition]
     slots: SlotTable
+    cluster: Cluster
 
     @property
     def coverage(self) -> Coverage: ...
-    def hand_on(self) -> None: ...
     def went_on(self, partition: Partition, offset: int) -> None: ...
 
 
@@ -107,7 +108,7 @@ class Commits:
                 self._release()
             elif self._held and not self._asked and not any(one.in_flight for one in self._held):
                 self._asked = True
-                self._source.hand_on()
+                self._source.cluster.hand_on()
                 self._source.events.on_unconfirmed("the group's offsets")
         elif now >= self._look_at and self._source.settings.keeps_offsets:
             self._look_at = now + LOOK_S

@@ -377,14 +377,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """The positions that have landed."""
         return self._coverage
 
-    def hand_on(self) -> None:
-        """Pass the open chunks on to the pipeline."""
-        for link in tuple(self.cluster.links.values()):
-            link.hand_on()
-
     def _revoke(self, partition: Partition, reason: str) -> None:
         """Stop reading a partition; messages that were received are committed at once."""
-        self.hand_on()
+        self.cluster.hand_on()
         assignment = partition.assignment
         granted = partition.granted
         if granted:
