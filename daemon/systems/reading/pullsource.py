@@ -5,14 +5,12 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fastwire.coverage import Coverage
 from fastwire.errors import FastwireError
-from fastwire.grammar import BrokerUrl, NamePattern
 from fastwire.position import Position, format_position
 
-from ...config import Start
 from ...net.backoff import Backoff
 from ...runtime.budget import Level
 from ...runtime.logs import get_logger
@@ -27,6 +25,7 @@ from .leaders import Leaders, Slots
 from .offsetlag import LogEnds, OffsetLag
 from .offsetlookup import OffsetLookup
 from .pulled import PulledPartition
+from .sourcefields import PullSettings
 from .stage import Stage
 from .topics import MISSING_S, Changes, Topics
 
@@ -37,26 +36,6 @@ log = get_logger("source")
 C = TypeVar("C", bound=LinkBook[Any, Any])
 L = TypeVar("L", bound=FetchLink[Any, Any, Any, Any])
 P = TypeVar("P", bound=PulledPartition[Any])
-
-
-class PullSettings(Protocol):
-    """The settings of such a source that the base uses."""
-
-    @property
-    def url(self) -> BrokerUrl:
-        """The address of the cluster."""
-
-    @property
-    def pattern(self) -> NamePattern | None:
-        """The pattern that chooses topics, if they are not named."""
-
-    @property
-    def start(self) -> Start:
-        """The first position of logs from which nothing has landed."""
-
-    @property
-    def metadata_max_age_s(self) -> float:
-        """Interval of requests for topics and partitions, in seconds."""
 
 
 class PullSource(ClusteredSource[C, L, P]):

@@ -1,9 +1,33 @@
 """The settings that the sources and readers of all systems take from a configuration in the same way."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from ...config import Connection, SourceConfig, Start, TopicChoice
+from fastwire.grammar import BrokerUrl, NamePattern
+
+from ...config import Connection, End, SourceConfig, Start, TopicChoice
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """Settings of the sources of all systems; each adds those of its connections."""
+
+    start: Start
+    cluster: str  # of every Log; stays what it is when the URL changes
+    end: End | None = None
+    lag_poll_s: float = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullSettings(SourceSettings):
+    """Settings of sources that request records by offset."""
+
+    url: BrokerUrl
+    topics: tuple[str, ...] = ()
+    pattern: NamePattern | None = None  # instead of ``topics``
+    metadata_max_age_s: float = 60.0
+    """Interval of requests for topics and partitions."""
 
 
 def source_fields(source: SourceConfig, columns: Iterable[str] | None, cluster: str) -> dict[str, Any]:

@@ -4,27 +4,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fastwire.grammar import NamePattern
 from fastwire.kafka.groups.assignor import Assignor
 from fastwire.kafka.groups.membership import GroupSettings
 from fastwire.kafka.protocol.fetch import FetchLimits
 
-from ....config import Connection, End, SourceConfig, Start, TopicChoice
-from ...reading.sourcefields import reader_fields, source_fields
+from ....config import Connection, SourceConfig, Start, TopicChoice
+from ...reading.sourcefields import PullSettings, reader_fields, source_fields
 from ..config import KafkaConnection, KafkaSourceConfig
 from ..settings import ClientSettings, client_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSettings(ClientSettings):
+class KafkaSettings(ClientSettings, PullSettings):
     """Settings of one Kafka source."""
 
-    topics: tuple[str, ...] = ()
-    pattern: NamePattern | None = None  # instead of ``topics``
     group: str = ""  # of a source that joins none
-    start: Start
-    cluster: str  # of every Log; stays what it is when the URL changes
-    end: End | None = None
     on_truncation: Literal["stop", "continue"] = "stop"
     limits: FetchLimits = field(default_factory=FetchLimits)
     protocol: Literal["auto", "consumer", "classic", "none"] = "none"
@@ -33,9 +27,6 @@ class KafkaSettings(ClientSettings):
     session_timeout_s: float = 45.0
     rebalance_timeout_s: float = 60.0
     rack: str = ""
-    metadata_max_age_s: float = 60.0
-    """Interval of metadata requests, which find new topics and partitions."""
-    lag_poll_s: float = 15.0
 
     @property
     def membership(self) -> GroupSettings:

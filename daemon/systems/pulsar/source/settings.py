@@ -9,8 +9,8 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.names.pattern import TopicPattern
 from fastwire.pulsar.names.topic import Topic, parse_topic
 
-from ....config import End, SourceConfig, Start
-from ...reading.sourcefields import source_fields
+from ....config import SourceConfig
+from ...reading.sourcefields import SourceSettings, source_fields
 from ..config import PulsarSourceConfig
 from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, pattern_of
 
@@ -20,16 +20,13 @@ MOST_PERMITS_TOGETHER = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PulsarSettings(ClientSettings):
+class PulsarSettings(ClientSettings, SourceSettings):
     """Settings of one Pulsar source; ``settings_from`` makes them from a configuration."""
 
     topics: tuple[Topic, ...] = ()
     pattern: TopicPattern | None = None  # instead of ``topics``
     subscription: str
     subscription_type: SubscriptionType
-    start: Start
-    cluster: str  # of every Log; stays what it is when the URL changes
-    end: End | None = None
     incarnation: int = 0
     consumer_name: str = field(default_factory=lambda: secrets.token_hex(5))
     priority: int = 0
@@ -39,7 +36,6 @@ class PulsarSettings(ClientSettings):
     read_compacted: bool = False
     most_permits: int = MOST_PERMITS
     partition_poll_s: float = 60.0
-    lag_poll_s: float = 15.0
 
     @property
     def wire_type(self) -> "pb.CommandSubscribe.SubType":

@@ -4,30 +4,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fastwire.grammar import NamePattern
 from fastwire.tank.protocol.fetch import FetchLimits
 
-from ....config import Connection, End, SourceConfig, Start, TopicChoice
-from ...reading.sourcefields import reader_fields, source_fields
+from ....config import Connection, SourceConfig, Start, TopicChoice
+from ...reading.sourcefields import PullSettings, reader_fields, source_fields
 from ..config import TankConnection, TankSourceConfig
 from ..settings import ClientSettings, client_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TankSettings(ClientSettings):
+class TankSettings(ClientSettings, PullSettings):
     """Settings of one TANK source."""
 
-    topics: tuple[str, ...] = ()
-    pattern: NamePattern | None = None  # instead of ``topics``
-    start: Start
-    cluster: str  # of every Log; stays what it is when the URL changes
-    end: End | None = None
     incarnations: Mapping[str, int] = field(default_factory=dict)  # by topic
     on_unreadable: Literal["stop", "continue"] = "stop"
     limits: FetchLimits = field(default_factory=FetchLimits)
-    metadata_max_age_s: float = 60.0
-    """Interval of requests for topics and partitions."""
-    lag_poll_s: float = 15.0
 
 
 def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> TankSettings:

@@ -10,8 +10,8 @@ from fastwire.position import Log
 from fastwire.tubemq.groups.client_membership import NodeSettings
 from fastwire.tubemq.groups.membership import Settings as MembershipSettings
 
-from ....config import Connection, End, SourceConfig, Start, TopicChoice
-from ...reading.sourcefields import reader_fields, source_fields
+from ....config import Connection, SourceConfig, Start, TopicChoice
+from ...reading.sourcefields import SourceSettings, reader_fields, source_fields
 from ..config import TubeMQConnection, TubeMQSourceConfig
 from ..settings import ClientSettings, client_fields
 
@@ -19,14 +19,11 @@ TAIL_GROUPS = 100  # Brokers keep the offsets of a group until an administrator 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TubeMQSettings(ClientSettings):
+class TubeMQSettings(ClientSettings, SourceSettings):
     """Settings of one TubeMQ source."""
 
     topics: tuple[str, ...]
     group: str
-    start: Start
-    cluster: str  # of every Log; stays what it is when the URL changes
-    end: End | None = None
     node: tuple[int, int] | None = None
     """``source_count`` and ``node_id`` of client balance; None: the Master balances the group."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -34,7 +31,6 @@ class TubeMQSettings(ClientSettings):
     heartbeat_s: float = 10.0
     release_s: float = 20.0
     """The longest wait for a commit before partitions are given up without it."""
-    lag_poll_s: float = 15.0
     keeps_offsets: bool = True
     """The group's offsets count: reading goes on there, and they follow what has landed."""
 
