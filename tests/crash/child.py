@@ -111,8 +111,8 @@ def install(script: dict[str, Any]) -> None:
 
     registry._database_sink = made  # type: ignore[assignment]
     if "settle" in script:
-        for system in ("kafka", "pulsar", "tubemq"):
-            recall: Any = import_module(f"fastwire_daemon.systems.{system}.recall")
+        for module in ("pulsar.recall", "reading.clusterrecall"):
+            recall: Any = import_module(f"fastwire_daemon.systems.{module}")
             recall.SETTLE_S = float(script["settle"])
     if "group" in script:
         replay._GROUP_RECORDS = int(script["group"])

@@ -1,6 +1,5 @@
 """Finding records again that were written to a topic of Kafka."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,8 +14,6 @@ from .fence import can_fence, fence
 from .settings import ClientSettings, client_fields
 from .source import DRIVER, reader_settings
 
-SETTLE_S = 10.0  # for requests that a lost producer had on their way, where it cannot be fenced
-
 
 class _KafkaRecall(ClusterRecall):
     def __init__(self, client: ClientSettings, topic: str, make_reader: Callable[[], ClusterReader]) -> None:
@@ -29,7 +26,7 @@ class _KafkaRecall(ClusterRecall):
             if await can_fence(cluster, sender):
                 await fence(cluster, self._topic, sender)
                 return
-        await asyncio.sleep(SETTLE_S)
+        await super().fence(sender)
 
 
 def recall_of(connection: Connection, topic: str, pool: Pool) -> Recall:

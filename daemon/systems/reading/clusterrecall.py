@@ -1,6 +1,6 @@
 """The part of ``Recall`` that systems have in common whose reader is a source without a dataset."""
 
-from abc import ABC, abstractmethod
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from fastwire.columns.chunk import Chunk
@@ -11,8 +11,10 @@ from ..recall import RecordsGone
 from ..source import LogStopped
 from .clusterreader import ClusterReader
 
+SETTLE_S = 10.0  # for requests that a lost producer had on their way
 
-class ClusterRecall(ABC):
+
+class ClusterRecall:
     """Looks at one topic by readers, each of which ``make_reader`` makes with a start at the beginning."""
 
     def __init__(self, make_reader: Callable[[], ClusterReader]) -> None:
@@ -45,6 +47,6 @@ class ClusterRecall(ABC):
         if reader.gaps:
             raise RecordsGone("; ".join(f"{span.log}: {span.gap.reason}" for span in reader.gaps if span.gap))
 
-    @abstractmethod
     async def fence(self, sender: str) -> None:
-        """See ``Recall.fence``."""
+        """See ``Recall.fence``. It waits for requests that are on their way: brokers do not know the producer."""
+        await asyncio.sleep(SETTLE_S)

@@ -13,10 +13,10 @@ class _TubeMQ(ClusterSystem):
     grammar = GRAMMAR
 
     def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
-        from .recall import TubeMQRecall
+        from ..reading.clusterrecall import ClusterRecall
 
         topics = TopicChoice((topic,))
-        return TubeMQRecall(lambda: self.open_reader(connection, topics, Start("earliest"), pool))
+        return ClusterRecall(lambda: self.open_reader(connection, topics, Start("earliest"), pool))
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """A time is refused: a Broker finds no message by its time."""

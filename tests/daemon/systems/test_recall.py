@@ -175,7 +175,7 @@ async def test_a_ledger_that_is_full_is_no_loss() -> None:
 @pytest.mark.parametrize("system", ["kafka", "pulsar"])
 async def test_a_fenced_writer_stores_nothing_more(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pulsar's broker refuses the fence while the former writer is connected."""
-    monkeypatch.setattr(f"fastwire_daemon.systems.{system}.recall.SETTLE_S", 0.0)
+    monkeypatch.setattr("fastwire_daemon.systems.pulsar.recall.SETTLE_S", 0.0)
     for broker in serving(dev_broker(system)):
         recall = of(broker)
         ends = await recall.ends()
@@ -201,7 +201,7 @@ async def test_a_fenced_writer_stores_nothing_more(system: str, monkeypatch: pyt
 async def test_a_cluster_without_transactions(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer stores records all the same; instead of a fence there is a pause."""
     monkeypatch.setattr("fastwire_daemon.systems.kafka.fence.COORDINATOR_S", 0.3)
-    monkeypatch.setattr("fastwire_daemon.systems.kafka.recall.SETTLE_S", 0.5)
+    monkeypatch.setattr("fastwire_daemon.systems.reading.clusterrecall.SETTLE_S", 0.5)
     find = kafka.handlers[Key.FIND_COORDINATOR]
 
     def without(connection: Any, request: Any) -> Any:
