@@ -9,7 +9,7 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.credentials import UNDEFINED
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import BrokerPartition, write_conditions
-from fastwire.tubemq.groups.master import RETRY_S, ConsumerClient, ConsumerSettings, State
+from fastwire.tubemq.groups.master import RETRY_S, Change, ConsumerClient, ConsumerSettings, State
 from fastwire.tubemq.groups.selection import Metadata, share
 
 METADATA_S = 10.0
@@ -23,18 +23,6 @@ class NodeSettings(ConsumerSettings):
 
     source_count: int
     node_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A change of the partitions of a member.
-
-    ``to_end`` asks to register all partitions that are held again, each at the end that its last response named.
-    """
-
-    take: tuple[BrokerPartition, ...] = ()
-    give_up: tuple[BrokerPartition, ...] = ()
-    to_end: bool = False
 
 
 class ClientMembership(ConsumerClient):
@@ -171,7 +159,7 @@ class ClientMembership(ConsumerClient):
         """The keys of the partitions of this member; None before the Master has listed the partitions."""
         return None if self.metadata.topic_id == UNDEFINED else frozenset(self._wanted)
 
-    def take_share(self, now: float) -> Share | None:
+    def take_share(self, now: float) -> Change | None:
         """Return the change that is to be made now, once; None if there is none."""
         if self.state is not State.REGISTERED:
             return None
@@ -187,7 +175,7 @@ class ClientMembership(ConsumerClient):
         if not take and not give_up and not to_end:
             return None
         self._report = self._report or bool(give_up)
-        return Share(tuple(take), tuple(give_up), to_end)
+        return Change(tuple(take), tuple(give_up), to_end)
 
     def took(self, partition: BrokerPartition) -> None:
         """Record that a partition was registered at its broker."""

@@ -61,6 +61,20 @@ class ConsumerSettings(ClientSettings):
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the partitions of a member: those to give up, and those to register after that.
+
+    ``to_end``: an operator asks to register all that are held again, each at the end that its last response named.
+    ``rebalance_id`` is the event of the Master that ``Membership.finished`` ends; 0 without one.
+    """
+
+    take: tuple[BrokerPartition, ...] = ()
+    give_up: tuple[BrokerPartition, ...] = ()
+    to_end: bool = False
+    rebalance_id: int = 0
+
+
 class MasterClient(ABC):
     """One client of a Master: its state, and the time of its next request."""
 

@@ -12,9 +12,9 @@ from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import MOST_PARTITIONS, BrokerPartition, read_subscription, write_conditions
-from fastwire.tubemq.groups.master import RETRY_S, ConsumerClient, ConsumerSettings, State
+from fastwire.tubemq.groups.master import RETRY_S, Change, ConsumerClient, ConsumerSettings, State
 
-__all__ = ["Assignment", "EventType", "Membership", "Settings", "State"]
+__all__ = ["EventType", "Membership", "Settings", "State"]
 
 REPORT_EVERY = 6  # heartbeats
 
@@ -32,15 +32,6 @@ class EventType(IntEnum):
     STOP_REBALANCE = 5
     ONLY_CONNECT = 10
     ONLY_DISCONNECT = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A balance event: the partitions to register at their brokers, or to give up. ``Membership.finished`` ends it."""
-
-    rebalance_id: int
-    connect: bool
-    partitions: tuple[BrokerPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +97,7 @@ class Membership(ConsumerClient):
 
     # --- outcomes
 
-    def answered(self, body: Message, now: float) -> Assignment | None:
+    def answered(self, body: Message, now: float) -> Change | None:
         """Handle the response to the request in flight; return a new event.
 
         Raises BrokerError if the Master refuses the client for good, ProtocolError for a response that breaks the
@@ -149,7 +140,7 @@ class Membership(ConsumerClient):
             self._due = now
             self._store(body)
 
-    def _beaten(self, body: pb.HeartResponseM2C, now: float) -> Assignment | None:
+    def _beaten(self, body: pb.HeartResponseM2C, now: float) -> Change | None:
         if self._accepted(body.errCode, body.errMsg, now, self.settings.heartbeat_s):
             self._due = now + self.settings.heartbeat_s
             self._store(body)
@@ -167,7 +158,7 @@ class Membership(ConsumerClient):
 
     # --- events
 
-    def _received(self, event: pb.EventProto, now: float) -> Assignment | None:
+    def _received(self, event: pb.EventProto, now: float) -> Change | None:
         try:
             partitions = self._named(event)
         except ProtocolError:
@@ -178,9 +169,9 @@ class Membership(ConsumerClient):
         # A Master that has waited too long for a result clears the event, and its result must not be sent any more.
         self._event, self._result = event, None
         if event.opType in (EventType.CONNECT, EventType.ONLY_CONNECT):
-            return Assignment(event.rebalanceId, True, partitions)
+            return Change(take=partitions, rebalance_id=event.rebalanceId)
         if event.opType in (EventType.DISCONNECT, EventType.ONLY_DISCONNECT):
-            return Assignment(event.rebalanceId, False, partitions)
+            return Change(give_up=partitions, rebalance_id=event.rebalanceId)
         self.finished(event.rebalanceId, now)
         return None
 

@@ -10,8 +10,8 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.error import BrokerError
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import Broker, BrokerPartition
-from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings, Share
-from fastwire.tubemq.groups.master import State
+from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings
+from fastwire.tubemq.groups.master import Change, State
 from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
@@ -73,7 +73,7 @@ def test_the_real_conversation() -> None:
     assert made == GOLDEN["e13_request"]
     assert one.token.visit == 1795248762351
     assert step(one, 0.0, GOLDEN["e14_response"], Method.CLIENT_METADATA) == GOLDEN["e14_request"]
-    assert one.take_share(0.0) == Share(take=(ZERO, ONE))
+    assert one.take_share(0.0) == Change(take=(ZERO, ONE))
     assert one.take_share(0.0) is None
     one.took(ZERO)
     one.took(ONE)
@@ -120,11 +120,11 @@ def test_partitions_that_come_and_go() -> None:
     one.took(ONE)
     step(one, 0.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     step(one, 10.0, metadata(7, "gold#1:1:3:1"), Method.CLIENT_METADATA)
-    assert one.take_share(10.0) == Share(take=(TWO,))
+    assert one.take_share(10.0) == Change(take=(TWO,))
     one.took(TWO)
     step(one, 10.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     step(one, 20.0, metadata(8, "gold#1:1:3:0"), Method.CLIENT_METADATA)  # not to be subscribed any more
-    assert one.take_share(20.0) == Share(give_up=(ZERO, ONE, TWO))
+    assert one.take_share(20.0) == Change(give_up=(ZERO, ONE, TWO))
     assert not one.held
     made = step(one, 20.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     assert (made.subRepInfo.reportSubInfo, list(made.subRepInfo.partSubInfo)) == (True, [])
@@ -135,7 +135,7 @@ def test_partitions_of_other_topics_and_without_end_are_not_taken() -> None:
     share = one.take_share(0.0)
     step(one, 0.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     step(one, 10.0, metadata(7, "secrets#1:1:3:1", "gold#1:1:2:1"), Method.CLIENT_METADATA)
-    assert share == Share(take=(ZERO, ONE))
+    assert share == Change(take=(ZERO, ONE))
     assert one.take_share(10.0) is None
     step(one, 10.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     with pytest.raises(ProtocolError, match="names 300,000 partitions"):
@@ -149,7 +149,7 @@ def test_a_partition_that_left_while_it_was_registered_is_given_up() -> None:
     step(one, 0.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     step(one, 10.0, metadata(7, "gold#1:1:1:1"), Method.CLIENT_METADATA)
     one.took(ONE)
-    assert one.take_share(10.0) == Share(give_up=(ONE,))
+    assert one.take_share(10.0) == Change(give_up=(ONE,))
 
 
 def test_a_refused_partition_is_tried_again_after_5_s() -> None:
@@ -161,7 +161,7 @@ def test_a_refused_partition_is_tried_again_after_5_s() -> None:
     assert one.next_at() == 6.0
     assert one.take_share(5.9) is None
     assert one.take_request(6.0) is None  # it is the time of a share only
-    assert one.take_share(6.0) == Share(take=(ONE,))
+    assert one.take_share(6.0) == Change(take=(ONE,))
     assert one.next_at() == 10.0
 
 
@@ -177,7 +177,7 @@ def test_a_lost_partition_is_reported_and_registered_again_later() -> None:
     made = step(one, 2.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
     assert list(made.subRepInfo.partSubInfo) == ["gold#1:0"]
     assert one.take_share(6.9) is None
-    assert one.take_share(7.0) == Share(take=(ONE,))
+    assert one.take_share(7.0) == Change(take=(ONE,))
 
 
 def test_the_operator_moves_members_to_the_end_once() -> None:
@@ -188,7 +188,7 @@ def test_the_operator_moves_members_to_the_end_once() -> None:
     step(one, 0.0, answer, Method.CLIENT_HEARTBEAT)
     assert one.take_share(0.0) is None
     answer.opsTaskInfo.csmFrmMaxOffsetCtrlId = MS + 1
-    for share in (Share(to_end=True), None):
+    for share in (Change(to_end=True), None):
         step(one, 10.0, metadata(1), Method.CLIENT_METADATA)
         made = step(one, 10.0, answer, Method.CLIENT_HEARTBEAT)
         assert one.take_share(10.0) == share

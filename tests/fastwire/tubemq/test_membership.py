@@ -12,7 +12,8 @@ from fastwire.tubemq.format.error import BrokerError
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import Broker, BrokerPartition
 from fastwire.tubemq.groups import membership
-from fastwire.tubemq.groups.membership import Assignment, EventType, Membership, Settings, State
+from fastwire.tubemq.groups.master import Change
+from fastwire.tubemq.groups.membership import EventType, Membership, Settings, State
 from fastwire.tubemq.reading.flow import NO_RULES
 from tests.support.tubemq.golden import EXAMPLES
 
@@ -60,7 +61,7 @@ def test_the_real_conversation_byte_for_byte() -> None:
     assert member.token.visit == 1795248762351
     made, assignment = heartbeat(member, 0.0, GOLDEN["e02_response"].body)  # type: ignore[arg-type]
     assert made == GOLDEN["e02_request"].body
-    assert assignment == Assignment(114, True, (ONE, ZERO))
+    assert assignment == Change(take=(ONE, ZERO), rebalance_id=114)
     member.took(ONE)
     member.took(ZERO)
     assert member.finished(114, 3.0)
@@ -97,7 +98,7 @@ def test_a_login_that_is_refused_is_repeated_ever_later() -> None:
 def test_each_result_is_sent_once() -> None:
     member = registered()
     _, assignment = heartbeat(member, 0.0, beat((7, EventType.CONNECT, (ZERO,))))
-    assert assignment == Assignment(7, True, (ZERO,))
+    assert assignment == Change(take=(ZERO,), rebalance_id=7)
     made, _ = heartbeat(member, 10.0, beat())
     assert not made.HasField("event")  # the work goes on
     assert member.finished(7, 12.0)
@@ -115,8 +116,8 @@ def test_a_disconnect_is_an_assignment_too() -> None:
     member.took(ZERO)
     member.took(ONE)
     _, assignment = heartbeat(member, 0.0, beat((8, EventType.ONLY_DISCONNECT, (ZERO,))))
-    assert assignment == Assignment(8, False, (ZERO,))
-    member.gave_up(assignment.partitions)
+    assert assignment == Change(give_up=(ZERO,), rebalance_id=8)
+    member.gave_up(assignment.give_up)
     member.finished(8, 1.0)
     made, _ = heartbeat(member, 1.0, beat())
     assert list(made.subscribeInfo) == [ONE.subscription(CLIENT, "fw")]
@@ -134,7 +135,7 @@ def test_a_newer_event_replaces_one_that_the_master_has_cleared() -> None:
     member = registered()
     heartbeat(member, 0.0, beat((1, EventType.CONNECT, (ZERO,))))
     _, assignment = heartbeat(member, 10.0, beat((2, EventType.CONNECT, (ONE,))))
-    assert assignment == Assignment(2, True, (ONE,))
+    assert assignment == Change(take=(ONE,), rebalance_id=2)
     assert not member.finished(1, 11.0)
     assert member.finished(2, 11.0)
 
@@ -324,7 +325,7 @@ def test_a_master_that_always_names_others_does_not_grow_the_member(monkeypatch:
             member.answered(GOLDEN["e01_response"].body, 100.0 * number)
         with suppress(ProtocolError):
             _, assignment = heartbeat(member, 100.0 * number, beat((number, EventType.CONNECT, named)))
-            taken |= {each.number for each in assignment.partitions}
+            taken |= {each.number for each in assignment.take}
     assert taken == {1, 2, 3, 4}
 
 

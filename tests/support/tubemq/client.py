@@ -16,7 +16,8 @@ from fastwire.tubemq.format.credentials import VisitToken
 from fastwire.tubemq.format.error import Refused
 from fastwire.tubemq.format.frame import Method
 from fastwire.tubemq.format.text import Broker, BrokerPartition
-from fastwire.tubemq.groups.membership import Assignment, Membership, Settings
+from fastwire.tubemq.groups.master import Change
+from fastwire.tubemq.groups.membership import Membership, Settings
 from fastwire.tubemq.position import POSITIONS
 from fastwire.tubemq.protocol.connection import Connection
 from fastwire.tubemq.protocol.event import ChunkReady, FetchDone, More, Reply
@@ -319,7 +320,7 @@ class Member(_Closing):
             )
         )
 
-    def step(self) -> Assignment | None:
+    def step(self) -> Change | None:
         """Send the next request of the membership, as if its time had come, and handle the answer."""
         due = self.membership.next_at()
         assert due is not None
@@ -328,7 +329,7 @@ class Member(_Closing):
         assert made is not None
         return self.membership.answered(answer_of(self.link.ask(*made)), self.now)
 
-    def assignment(self) -> Assignment:
+    def change(self) -> Change:
         """Send heartbeats until one brings an event, and return it."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
@@ -338,14 +339,12 @@ class Member(_Closing):
             time.sleep(PAUSE_S)
         raise TimeoutError("the Master has assigned nothing")
 
-    def perform(self, assignment: Assignment) -> None:
+    def perform(self, change: Change) -> None:
         """Take or give up the partitions of an event, and send its result."""
-        if assignment.connect:
-            for partition in assignment.partitions:
-                self.membership.took(partition)
-        else:
-            self.membership.gave_up(assignment.partitions)
-        assert self.membership.finished(assignment.rebalance_id, self.now)
+        for partition in change.take:
+            self.membership.took(partition)
+        self.membership.gave_up(change.give_up)
+        assert self.membership.finished(change.rebalance_id, self.now)
 
     def settle(self, count: int) -> None:
         """Perform events until the member holds ``count`` partitions."""

@@ -34,9 +34,9 @@ def perform(members: Sequence[Member], done: Callable[[], bool]) -> None:
     while not done():
         assert time.monotonic() < deadline, [sorted(member.membership.held) for member in members]
         for member in members:
-            assignment = member.step()
-            if assignment is not None:
-                member.perform(assignment)
+            change = member.step()
+            if change is not None:
+                member.perform(change)
         time.sleep(PAUSE_S)
 
 
@@ -68,21 +68,21 @@ def a_member_reads_and_commits_what_it_was_assigned(cluster: Cluster) -> None:
         client_id = member.membership.settings.client_id
         with Reader(cluster, topic, name, client_id=client_id) as reader:
             member.step()
-            assignment = member.assignment()
+            change = member.change()
             reader.token = member.membership.token
-            for partition in assignment.partitions:
+            for partition in change.take:
                 assert partition.broker == reader.broker
                 assert reader.register(partition.number).success
-            member.perform(assignment)
+            member.perform(change)
             member.step()
-            for partition in assignment.partitions:
+            for partition in change.take:
                 reader.drain(partition.number)
                 committed = reader.commit(partition.number)
                 assert committed.currOffset == committed.maxOffset == 6 * ENTRY
             assert sorted(reader.values()) == [b"0"] * 3 + [b"1"] * 3
             answer = reader.heartbeat(0, 1)
             assert member.membership.broker_answered(reader.broker, answer, member.now) == []
-            for partition in assignment.partitions:
+            for partition in change.take:
                 assert reader.unregister(partition.number).success
         member.leave()
 
@@ -96,9 +96,9 @@ def a_lost_partition_that_is_reported_is_assigned_again(cluster: Cluster) -> Non
         gone = next(iter(member.membership.held.values()))
         member.membership.lost([gone], member.now)
         member.step()
-        assignment = member.assignment()
-        assert (assignment.connect, assignment.partitions) == (True, (gone,))
-        member.perform(assignment)
+        change = member.change()
+        assert change.take == (gone,)
+        member.perform(change)
         member.step()
         member.leave()
 

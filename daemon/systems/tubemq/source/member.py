@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -12,7 +11,7 @@ from fastwire.errors import FastwireError
 from fastwire.tubemq.format.error import BrokerError, Code, Remedy
 from fastwire.tubemq.format.text import BrokerPartition
 from fastwire.tubemq.groups.client_membership import ClientMembership
-from fastwire.tubemq.groups.master import ConsumerClient, State
+from fastwire.tubemq.groups.master import Change, ConsumerClient, State
 from fastwire.tubemq.groups.membership import Membership
 
 from ....runtime.logs import get_logger
@@ -25,20 +24,6 @@ C = TypeVar("C", bound=ConsumerClient)
 BALANCE_S = 60.0  # between two looks of a Master at a group, unless it is configured otherwise (spec: tubemq 9.3)
 
 log = get_logger("source")
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of the partitions of a member: those to give up, and those to register after that.
-
-    ``to_end``: an operator asks to go on at the end of every partition.
-    """
-
-    take: tuple[BrokerPartition, ...] = ()
-    give_up: tuple[BrokerPartition, ...] = ()
-    to_end: bool = False
-    rebalance_id: int = 0
-    """The event of the Master whose result follows; 0 without one."""
 
 
 class AnyMember(Session[C]):
@@ -156,12 +141,10 @@ class Member(AnyMember[Membership]):
         return not self.membership.unallocated
 
     def _answered(self, body: Message) -> None:
-        event = self.membership.answered(body, self._loop.time())
+        change = self.membership.answered(body, self._loop.time())
         self._note(body)
-        if event is None:
-            return
-        take, give_up = (event.partitions, ()) if event.connect else ((), event.partitions)
-        self._changes.put_nowait(Change(take, give_up, rebalance_id=event.rebalance_id))
+        if change is not None:
+            self._changes.put_nowait(change)
 
     def _performed(self, change: Change) -> None:
         # Of an event of an earlier registration there is no result.
@@ -180,9 +163,9 @@ class NodeMember(AnyMember[ClientMembership]):
         self._note(body)
 
     def _look(self, now: float) -> None:
-        share = self.membership.take_share(now)
-        if share is not None:
-            self._changes.put_nowait(Change(share.take, share.give_up, share.to_end))
+        change = self.membership.take_share(now)
+        if change is not None:
+            self._changes.put_nowait(change)
 
     def expected(self, present: frozenset[str]) -> frozenset[str]:
         """See ``AnyMember.expected``: those of its number, once they are known."""

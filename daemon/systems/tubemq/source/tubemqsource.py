@@ -16,6 +16,7 @@ from fastwire.position import Log, Position
 from fastwire.tubemq.format.error import BrokerError, Code, Remedy, remedy_of
 from fastwire.tubemq.format.text import BrokerPartition
 from fastwire.tubemq.groups.client_membership import ClientMembership
+from fastwire.tubemq.groups.master import Change
 from fastwire.tubemq.groups.membership import Membership
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
 from fastwire.tubemq.reading.fetched import CorruptMessage, Fetched, ResponseTooLargeError
@@ -40,7 +41,7 @@ from .heads import Heads
 from .heartbeats import Heartbeats
 from .lag import FetchedLag
 from .listing import Listing
-from .member import AnyMember, Change, Member, NodeMember
+from .member import AnyMember, Member, NodeMember
 from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings

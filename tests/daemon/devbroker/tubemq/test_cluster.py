@@ -11,7 +11,8 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.credentials import Credentials
 from fastwire.tubemq.format.error import BrokerError
 from fastwire.tubemq.format.frame import Method
-from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings, Share
+from fastwire.tubemq.groups.client_membership import ClientMembership, NodeSettings
+from fastwire.tubemq.groups.master import Change
 from fastwire.tubemq.groups.membership import EventType
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions, make
@@ -152,13 +153,13 @@ def test_a_connect_waits_for_the_disconnects_of_the_group(cluster: Embedded) -> 
         assert two.step() is None  # its round has made a disconnect for the other
         left = one.step()
         assert left is not None
-        assert (left.connect, len(left.partitions)) == (False, 1)
+        assert (left.take, len(left.give_up)) == ((), 1)
         assert two.step() is None
         one.perform(left)
         one.step()
         came = two.step()
         assert came is not None
-        assert (came.connect, came.partitions) == (True, left.partitions)
+        assert (came.take, came.give_up) == (left.give_up, ())
 
 
 def test_a_lost_event_blocks_the_group_until_close_and_registration(cluster: Embedded) -> None:
@@ -221,7 +222,7 @@ def test_a_client_balanced_member_follows_topics_and_the_administrator(cluster: 
     settings = NodeSettings(client_id=client_name("g"), group="g", host=HOST, topics=("t",), source_count=1, node_id=0)
     member = ClientMembership(settings)
 
-    def round_at(now: float) -> Share | None:
+    def round_at(now: float) -> Change | None:
         while (made := member.take_request(now)) is not None:
             member.answered(answer_of(link.ask(*made)), now, now_ms())
         return member.take_share(now)
@@ -236,7 +237,7 @@ def test_a_client_balanced_member_follows_topics_and_the_administrator(cluster: 
         assert share is not None
         assert [each.number for each in share.take] == [2]
         cluster.broker.call(lambda: cluster.broker.to_end.update(g=now_ms() + 1000))
-        assert round_at(20.0) == Share(to_end=True)
+        assert round_at(20.0) == Change(to_end=True)
         cluster.broker.open_topic("t", False)
         share = round_at(30.0)
         assert share is not None

@@ -7,11 +7,12 @@ import pytest
 
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.format.text import Broker, BrokerPartition
+from fastwire.tubemq.groups.master import Change
 from fastwire.tubemq.groups.membership import EventType, Membership, Settings
 from fastwire_daemon.systems.tubemq.cluster import Cluster
 from fastwire_daemon.systems.tubemq.link import Link
 from fastwire_daemon.systems.tubemq.source import member
-from fastwire_daemon.systems.tubemq.source.member import Change, Member
+from fastwire_daemon.systems.tubemq.source.member import Member
 
 PLACES = [BrokerPartition(Broker(1, "h", 8123), "t", number) for number in range(2)]
 
