@@ -9,6 +9,7 @@ nothing to compare, which is said and is no failure.
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .child import ROOT, Case, show
+from .counting import VARIABLE, library
 from .encoded import CASES as ROWS_OF
 from .scan_decode import STREAMS
 
@@ -39,22 +41,22 @@ ENCODER_ROUNDS = 2
 
 
 def counts(toggle: str, command: Sequence[str], cases: int) -> list[int]:
-    """Instructions inside the functions ``toggle`` for each case of a module that calls ``getppid`` around it."""
+    """Instructions inside the functions ``toggle`` for each case of a module, each within ``counted``."""
     with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
         valgrind = [
             "valgrind",
             "--tool=callgrind",
+            "--instr-atstart=no",
             f"--toggle-collect={toggle}",
-            "--dump-before=getppid",
             f"--callgrind-out-file={folder}/out",
             *(sys.executable, "-m", *command),
         ]
-        done = subprocess.run(valgrind, cwd=ROOT, capture_output=True, text=True, check=False)
-        # One file for each call of getppid: what was counted since the one before.
-        parts = [Path(folder, f"out.{number}") for number in range(1, 2 * cases + 1)]
+        env = os.environ | {VARIABLE: str(library(Path(folder)))}
+        done = subprocess.run(valgrind, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        parts = [Path(folder, f"out.{number}") for number in range(1, cases + 1)]
         if done.returncode or not all(part.exists() for part in parts):
             raise SystemExit(f"valgrind ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        found = [re.search(r"^(?:summary|totals): (\d+)", part.read_text(), re.MULTILINE) for part in parts[1::2]]
+        found = [re.search(r"^(?:summary|totals): (\d+)", part.read_text(), re.MULTILINE) for part in parts]
         return [int(total[1]) for total in found if total]
 
 

@@ -2,11 +2,9 @@
 
 python -m bench.scan_rounds ROUNDS pulsar|kafka|tank|tubemq FILE […]
 
-Each pair of a system and its frames is scanned a few times, and then so many times between two calls of ``getppid``,
-which is called nowhere else: valgrind takes note of the counts at these.
+Each pair of a system and its frames is scanned a few times, and then so many times while valgrind counts.
 """
 
-import os
 import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -25,6 +23,8 @@ from fastwire.tubemq.reading.fetched import Planned as TubeMQPlanned
 from fastwire.tubemq.reading.scan import Scanner as TubeMQScanner
 from fastwire.tubemq.reading.slot import SlotTable as TubeMQSlots
 from fastwire.wire.pool import Pool
+
+from .counting import counted
 
 CONSUMER = 1
 CORRELATION = 1
@@ -161,12 +161,13 @@ def main() -> None:
     """So many rounds of each."""
     for system, frames in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
         rounds = SYSTEMS[system](Path(frames).read_bytes())
-        for number in range(WARM_ROUNDS + int(sys.argv[1])):
-            if number == WARM_ROUNDS:
-                os.getppid()
+        for _ in range(WARM_ROUNDS):
             rounds.fill()
             rounds.work()
-        os.getppid()
+        with counted():
+            for _ in range(int(sys.argv[1])):
+                rounds.fill()
+                rounds.work()
 
 
 if __name__ == "__main__":
