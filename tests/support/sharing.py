@@ -30,6 +30,7 @@ APART = (
     "tests/fuzz/test_fuzz",
     "tests/crash/test_campaign",
     "tests/model/test_model",
+    "tests/project/test_docs_commands.py::test_what_a_page_shows_works",
 )
 # Begun in this order, before everything else: what takes the longest, and mostly waits; then what computes long.
 FIRST = (
@@ -47,6 +48,7 @@ FIRST = (
     "tests/stores/",
     "tests/model/",
     "tests/project/test_packaging",
+    "tests/project/test_docs_commands",
     "tests/bench/test_instructions",
     # Of the unit tests those that wait the longest, or compute the most.
     "tests/daemon/systems/",
