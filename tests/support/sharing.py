@@ -15,7 +15,7 @@ TOGETHER = (
     (r"tests/real/test_tubemq_guarded", "guarded TubeMQ"),
     (r"tests/real/test_kafka_cluster", "Kafka cluster"),
     (r"tests/real/test_(kinds|listening)", "special Pulsar"),
-    (r"tests/spark/test_(crash|source_cluster|landing)", "processes of Spark"),
+    (r"tests/spark/test_(crash|source_cluster)", "processes of Spark"),
     (r"tests/real/test_spark", "Spark"),
     (r"tests/spark/", "Spark"),
     (r"tests/real/test_kafka", "Kafka"),
