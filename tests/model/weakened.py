@@ -396,17 +396,20 @@ WEAKENED = (
     Weakened("staging folder not synced", with_writer(StagingUnsynced)),
     Weakened("files not synced", with_writer(FilesUnsynced)),
     Weakened("R7 off", with_writer(FailedSyncRepeated)),
-    Weakened("R7 off for a full disk", with_writer(FullSyncRepeated)),
+    Weakened("R7 off for a full disk", with_writer(FullSyncRepeated), fate="space"),
     # Wants two entries in a row without a checkpoint, and the power cut there.
     Weakened(
-        "R9 off", with_writer(LaterBeforeEarlierSynced), lambda scenario: scenario.ordered and scenario.partitions == 2
+        "R9 off",
+        with_writer(LaterBeforeEarlierSynced),
+        lambda scenario: scenario.ordered and scenario.partitions == 2,
+        fate="cut even",
     ),
     Weakened("R3 off", with_writer(OverlapIgnored)),
     Weakened("files without checksums", with_writer(FilesNotSummed)),
     Weakened("log entries without a chain", with_writer(EntriesNotChained)),
     Weakened("folders not tried", with_writer(FoldersNotTried), lambda scenario: scenario.mounted),
     Weakened("R10 off", with_writer(PublishingReplaces)),
-    Weakened("R11 off", with_writer(LogNotChecked)),
+    Weakened("R11 off", with_writer(LogNotChecked), fate="lose newest"),
     Weakened("R11 without a second look", with_writer(HoleBelievedAtOnce)),
     Weakened("a note before the commit", with_writer(NotedBeforeCommit)),
     Weakened("R13 without an entry", with_writer(ExpiryNotDeclared), lambda scenario: scenario.expires),

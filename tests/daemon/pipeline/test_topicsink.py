@@ -69,7 +69,7 @@ async def opened_file(path: Path) -> AsyncIterator[Writer]:
 
 class TestTopicSink(SinkConformance):
     exactly_once: ClassVar[bool] = False
-    kills: ClassVar[int] = 4
+    kills: ClassVar[int] = 2
 
     def make_sink(self, path: Path) -> TopicSink:
         return TopicSink(TopicOutlet(partial(opened_file, path), "a file"))

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from fastwire_daemon.testing.system import SystemConformance
 from fastwire_daemon.testing.system.delivery import SystemDelivery
+from fastwire_daemon.testing.system.memory import SystemMemory
+from fastwire_daemon.testing.system.tools import SystemTools
 
 
 class TestPulsar(SystemConformance):
@@ -65,10 +67,12 @@ class TestTubeMQ(SystemConformance):
     }
 
 
-class TestTubeMQByNodes(TestTubeMQ):
+class TestTubeMQByNodes(SystemDelivery, SystemMemory, SystemTools):
     """Client balance: each member takes the partitions of its number."""
 
+    system = "tubemq"
     source: ClassVar = {"heartbeat": "50ms", "balance": "client"}
+    lacks: ClassVar = TestTubeMQ.lacks
 
 
 class TestToy(SystemConformance):

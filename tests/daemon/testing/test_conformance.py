@@ -99,7 +99,6 @@ class DatasetConformance(BuiltIn):
 
 class TestParquetDataset(DatasetConformance):
     encoder = ParquetEncoder
-    kills = 3
 
     def read_file(self, path: Path) -> list[bytes]:
         values: list[bytes] = pq.read_table(path, partitioning=None)["value"].to_pylist()

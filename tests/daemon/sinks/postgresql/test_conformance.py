@@ -31,6 +31,8 @@ def table_of(path: Path) -> str:
 
 
 class TestPostgresSink(SinkConformance):
+    kills = 4  # the crash tests kill daemons at each step and at random
+
     def make_sink(self, path: Path) -> PostgresSink:
         columns = ("key", "value", "timestamp", "topic")
         options = PostgresOptions(
