@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.database]
 
 KILLED = -9
 STEPS = ("locked", "loaded", "landed", "committed")
-KINDS = ["static", "failover", "tank", "tubemq", *seldom("shared", "key_shared", "consumer", "exclusive")]
+KINDS = ["static", "failover", *seldom("shared", "key_shared", "consumer", "exclusive")]
 
 DatabaseScene = Callable[..., Scene]
 

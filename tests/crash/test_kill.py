@@ -60,7 +60,8 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
     return killed
 
 
-@pytest.mark.parametrize("kind", ["failover", "shared", "static", "tank", "tubemq", *seldom("none", "consumer")])
+# The shared subscription is that of the same test on a store (test_store.py).
+@pytest.mark.parametrize("kind", ["failover", "static", "tank", "tubemq", *seldom("none", "consumer")])
 def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, sink={"writers": 2})
     with Watch(scene.place, tmp_path / "seen.json") as watch:
@@ -80,7 +81,7 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_pa
     scene.judge()
 
 
-# Those of TANK and TubeMQ are among the fifty accidents.
+# Those of TANK and TubeMQ are among the accidents of test_campaign.py.
 @pytest.mark.parametrize("kind", ["failover", *seldom("tank", "tubemq", "static", "consumer")])
 def test_killed_at_random(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=3)
@@ -120,9 +121,8 @@ def die_unacknowledged(scene: Scene) -> None:
     scene.judge()
 
 
-@pytest.mark.parametrize(
-    "kind", ["exclusive", "failover", "shared", "key_shared", "none", "static", "tubemq", *seldom("consumer")]
-)
+# The others are those of the test on a real broker below.
+@pytest.mark.parametrize("kind", ["tubemq", *seldom("consumer")])
 def test_what_has_landed_is_acknowledged_by_the_next_run(dev_scene: Callable[..., Scene], kind: str) -> None:
     die_unacknowledged(dev_scene(kind=kind))
 

@@ -108,7 +108,7 @@ def test_a_rolling_update_lands_each_record_once(dev_scene: Callable[..., Scene]
     scene.judge(ordered=False)
 
 
-@pytest.mark.parametrize("kind", ["failover", "static", "tank", "tubemq"])
+@pytest.mark.parametrize("kind", ["failover", "tank"])
 def test_a_killed_pod_goes_on_where_its_volume_is(dev_scene: Callable[..., Scene], tmp_path: Path, kind: str) -> None:
     """A pod is killed, and its volume is mounted on another node: other inodes, another device, another path."""
     scene = dev_scene(kind=kind)
