@@ -32,7 +32,12 @@ def forget(job: Job, batch: int) -> None:
                 (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(("accident", "dedupe"), [("backup", None), ("power", DEDUPE)])
+# The job knows no system by its name: each accident, and the positions of each system.
+@pytest.mark.parametrize(
+    ("topic", "accident", "dedupe"),
+    [("kafka", "backup", None), ("pulsar", "power", DEDUPE), ("tank", "backup", None)],
+    indirect=["topic"],
+)
 def test_records_behind_an_older_checkpoint_land(
     spark: Any,
     tmp_path: Path,
