@@ -1,4 +1,4 @@
-"""A part of a program, in which alone valgrind counts: all else runs several times faster under it."""
+"""The part of a program that valgrind counts: all else runs several times faster under it."""
 
 import ctypes
 import os

@@ -1,9 +1,5 @@
 """``format("fastwire")`` in a real Spark, over the embedded broker."""
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +12,6 @@ import pytest
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.spark.session import started
 from tests.support.source_pipe import entries
-from tests.support.source_tree import ROOT
 from tests.support.spark_scene import ROWS, SCENES, KafkaScene, Scene, TankScene, serve
 from tests.support.spark_source import eventually, serving
 from tests.support.tcp_proxy import Proxy
@@ -246,48 +241,3 @@ def test_a_lost_connection_and_a_killed_worker_change_nothing(session: Any) -> N
         proxy.resume()
         thread.join(90)
         assert found == [whole(range(3000))]
-
-
-# --- executors in processes of their own
-
-CLUSTER = """
-import sys
-from pyspark.sql import SparkSession
-from tests.spark.session import SETTINGS
-
-builder = SparkSession.builder.master(sys.argv[1])
-for key, value in SETTINGS.items():
-    builder = builder.config(key, value)
-spark = builder.config("spark.executor.memory", "512m").getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-frame = spark.read.format("fastwire").option("servers", sys.argv[2]).option("subscribe", "t").load()
-print("rows", *frame.selectExpr("count(*)", "count(DISTINCT partition, ledger, offset, batchIndex)").collect()[0])
-spark.stop()
-"""
-
-
-def test_local_cluster_finds_the_format_by_itself(tmp_path: Path) -> None:
-    """Executor processes; nothing is registered, Spark looks for modules of our name."""
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "pyspark_fastwire").symlink_to(ROOT / "pyspark_fastwire")
-    with serving() as broker:
-        broker.create_topic("many", 2)
-        for index in range(2):
-            broker.append(f"many-partition-{index}", entries(1000 * index, 100))
-        script = tmp_path / "script.py"
-        script.write_text(CLUSTER.replace('"subscribe", "t"', '"subscribe", "many"'))
-        path = os.pathsep.join((str(tmp_path / "path"), str(ROOT)))
-        with subprocess.Popen(
-            [sys.executable, str(script), "local-cluster[2,1,600]", broker.url],
-            env=os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            try:
-                out, _ = process.communicate(timeout=500)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-        assert "rows 2000 2000" in out, out[-3000:]

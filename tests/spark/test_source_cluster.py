@@ -1,4 +1,7 @@
-"""A cluster of processes on loopback reads millions of records while an executor and a Python worker are killed."""
+"""A cluster of processes on loopback reads millions of records while an executor and a Python worker are killed.
+
+Nothing is registered: Spark finds the format by its name.
+"""
 
 import os
 import signal
@@ -34,14 +37,12 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.spark.session import SETTINGS
-from fastwire_daemon.spark.register import FastwireSource
 
 builder = SparkSession.builder.master(sys.argv[1])
 for key, value in (SETTINGS | {"spark.executor.memory": "600m", "spark.task.maxFailures": "8"}).items():
     builder = builder.config(key, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
-spark.dataSource.register(FastwireSource)
 given = {"servers": sys.argv[2], "subscribe": "many"} | dict(each.split("=") for each in sys.argv[4:])
 frame = spark.read.format("fastwire").options(**given).load()
 # Each entry with the number of its rows, and sums that tell which of them there are.
