@@ -97,6 +97,7 @@ class Connection(ChunkConnection[Scanner, Event]):
         self._pending: dict[int, tuple[Kind, float]] = {}  # all have one timeout: in order of deadlines
         self._queued: dict[int, Kind] = {}  # PRODUCER requests that the broker has queued, without a deadline
         self._receipts = 0  # number of pending requests that are ack receipts
+        self._rested = 0.0  # seconds for which the connection was suspended: deadlines are without them
         self._pinged_at: float | None = None
         self._suspended_ping_at = 0.0
 
@@ -163,7 +164,7 @@ class Connection(ChunkConnection[Scanner, Event]):
         events: list[Event] = []
         while self._pending:
             request_id, (kind, deadline) = next(iter(self._pending.items()))
-            if deadline > now:
+            if deadline > now - self._rested:
                 break
             self._forget(request_id)
             events.append(TimedOut(request_id, kind))
@@ -178,7 +179,7 @@ class Connection(ChunkConnection[Scanner, Event]):
     def _postpone(self, rested: float, now: float) -> None:
         self._pinged_at = None
         self._received_at = now
-        self._pending = {request_id: (kind, at + rested) for request_id, (kind, at) in self._pending.items()}
+        self._rested += rested  # pending may be a receipt of each of many partitions
 
     def _ping(self, now: float) -> None:
         self._out.append(_PING)
@@ -486,7 +487,7 @@ class Connection(ChunkConnection[Scanner, Event]):
     def _request(self, kind: Kind, now: float) -> int:
         self._need_ready(kind.name)
         request_id = next(self._request_ids)
-        self._pending[request_id] = (kind, now + self._operation_timeout_s)
+        self._pending[request_id] = (kind, now - self._rested + self._operation_timeout_s)
         if kind is Kind.ACK:
             self._receipts += 1
         return request_id
