@@ -16,7 +16,11 @@ from fastwire_daemon.runtime.logs import configure
 
 # pytest finds fixtures by their names here.
 from tests.crash.conftest import dev_broker, dev_scene, nursery  # noqa: F401
+from tests.spark.home import spark_home
 from tests.spark.session import SETTINGS
+
+if home := spark_home():
+    os.environ["SPARK_HOME"] = home
 
 
 @pytest.hookimpl(tryfirst=True)

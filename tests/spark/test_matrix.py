@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastwire.pulsar.format.payload import Record, encode_batch_entry
+from tests.spark.home import spark_home
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
 from tests.spark.session import OLD_SETTINGS, said
@@ -86,7 +87,10 @@ def installed() -> Installed:
             command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(part), f"pyspark~={version}.0"]
             subprocess.run(command, check=True)
             part.rename(place)
-        return {**os.environ, "PYTHONPATH": f"{place}{os.pathsep}{ROOT}", "PYSPARK_PYTHON": sys.executable}
+        home = spark_home(str(place))
+        assert home is not None
+        path = f"{place}{os.pathsep}{ROOT}"
+        return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": home}
 
     return install
 

@@ -65,11 +65,8 @@ PLACES = {
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
     """Master and two workers of one core each."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
+    home = Path(os.environ["SPARK_HOME"])
     environment = os.environ | {
-        "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_JAVA_OPTS": f"{JAVA} -Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": sys.executable,
