@@ -187,13 +187,14 @@ class ObjectStorage:
             return False
         looks = count(1)
 
-        def look() -> None:
-            if next(looks) % _LOOKS == 0:
-                self._bucket.copy(staged, name)
+        def look() -> bool:
+            # Another writer may have published it as well, and then it has expired.
+            if next(looks) % _LOOKS == 0 and not self._bucket.copy(staged, name):
+                return False
             self._check_copied(staged, name, nbytes)
+            return True
 
-        self._patience(look, self.path(name))
-        return True
+        return self._patience(look, self.path(name))
 
     def _check_copied(self, staged: str, name: str, nbytes: int) -> None:
         """Raise StoreAwayError unless ``name`` has its ``nbytes``, and the last of them where a copy may be pending."""

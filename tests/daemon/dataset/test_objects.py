@@ -288,6 +288,30 @@ def test_a_writer_that_dies_between_entry_and_copy_is_published_by_the_next(tmp_
     writer.close()
 
 
+def test_a_file_that_has_expired_behind_its_copy_is_not_waited_for(tmp_path: Path) -> None:
+    """Two writers publish it; while one of them looks for its copy, a third process deletes what the other has made."""
+
+    class Expiring(LocalBucket):
+        def copy(self, source: str, target: str) -> bool:
+            made = super().copy(source, target)
+            self.delete([source, target])
+            return made
+
+        def pause(self, seconds: float, stop: threading.Event) -> bool:
+            pauses.append(seconds)
+            return stop.is_set() or len(pauses) > 20
+
+    pauses: list[float] = []
+    writer = DatasetWriter("", rolls.options(), LocalBucket(tmp_path), rolls.stop_at("entry-linked"))
+    writer.open()
+    with pytest.raises(rolls.Stopped):
+        rolls.land(writer, -1, 9)
+    second = opened(Expiring(tmp_path))
+    assert rolls.end_of(second.coverage) == 9
+    second.close()
+    writer.close()
+
+
 # --- R10
 
 
