@@ -251,16 +251,6 @@ async def test_where_the_time_went() -> None:
 # --- topics
 
 
-async def test_new_partitions_are_read_from_their_beginning() -> None:
-    async with serving() as broker, reading(broker, start="latest") as pipe:
-        await pipe.granted()
-        broker.grow_topic("t", 3)
-        for partition in (1, 2):
-            broker.append("t", batches(0, 5), partition)
-        await pipe.got(100)
-        assert_once(pipe, 100)
-
-
 async def test_a_topic_that_is_not_there() -> None:
     async with serving() as broker:
         pipe = KafkaPipe(broker, "missing")
