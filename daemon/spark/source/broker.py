@@ -19,11 +19,11 @@ from ...net.backoff import Backoff
 from ...net.endpoint import LinkLost
 from .connections import Cluster, Connections
 from .options import Options
-from .ranges import DataLossError, QueryPartition, Range
-from .witness import PATIENCE_S, Witness
+from .ranges import DataLossError, QueryPartition, Range, Witness
 
 MOST_BACKOFF_S = 1.0
 SMOOTHING = 0.2  # of a new figure in a running average
+PATIENCE_S = 5.0  # for single records that cannot be read: they hold up no batch
 
 logger = logging.getLogger("fastwire.spark")
 
@@ -104,10 +104,13 @@ class Broker(ABC, Generic[B]):
     async def _find_witness(self, partition: QueryPartition, end: Position) -> Witness | None:
         """See ``witness``."""
 
-    # --- witnesses: see ``WitnessBroker``
+    # --- single records
 
     def witness(self, partition: QueryPartition, end: Position) -> Witness | None:
-        """See ``WitnessBroker``; None if the record cannot be had in time."""
+        """Return the witness of the record that ends at ``end``, or of one soon behind it.
+
+        None if there is none, if the record cannot be had in time, or if the system has ids of topics.
+        """
         what = f"looking at the record at the end of {partition}"
         try:
             return self.patiently(what, lambda: self._in_time(self._find_witness(partition, end)), PATIENCE_S)
@@ -116,7 +119,10 @@ class Broker(ABC, Generic[B]):
             return None
 
     def holds(self, witness: Witness) -> bool | None:
-        """See ``WitnessBroker``; None if the record cannot be had in time."""
+        """Return False if the broker has another record there, and None if it cannot be had in time.
+
+        A record that is gone counts as unchanged.
+        """
         what = f"comparing a record of {witness.partition}"
         try:
             return self.patiently(what, lambda: self._in_time(self._compare(witness)), PATIENCE_S)

@@ -24,9 +24,9 @@ from .dialects import dialect_of
 from .landed import LandedEnds
 from .offsets import Offsets, read_offsets
 from .options import Options, Where, parse_options
-from .ranges import DataLossError, QueryPartition, Range
+from .ranges import DataLossError, QueryPartition, Range, Witness
 from .systems import open_broker, read_range
-from .witness import Witness, Witnesses
+from .witness import Witnesses
 
 try:  # PySpark 4.1 and later
     from pyspark.sql.datasource import EqualTo, Filter, In

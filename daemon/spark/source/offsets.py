@@ -16,8 +16,7 @@ from typing import Any
 from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position, parse_position, positions_of
 
-from .ranges import QueryPartition
-from .witness import Witness
+from .ranges import QueryPartition, Witness
 
 VERSION = 1
 

@@ -1,6 +1,7 @@
 """The input of a task: a range of one partition, small and picklable, without a secret in it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position
@@ -19,6 +20,14 @@ class QueryPartition:
 
     def __str__(self) -> str:
         return self.topic if self.index < 0 else f"{self.topic} partition {self.index}"
+
+
+class Witness(NamedTuple):
+    """The record that ends at ``position`` of ``partition``; ``value`` is what ``Span.witness`` is."""
+
+    partition: QueryPartition
+    position: Position
+    value: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

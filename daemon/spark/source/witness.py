@@ -6,39 +6,15 @@ for single records, of a few topics at a time: those of another cluster are told
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any
 
 from fastwire.position import Position
 
-from .ranges import QueryPartition
+from .broker import PATIENCE_S, Broker
+from .ranges import QueryPartition, Witness
 
 RENEWED_S = 60.0  # retention takes old records, and what is gone shows nothing; so does what could not be read
 MOST = 8  # topics in a batch
-PATIENCE_S = 5.0  # for what cannot be read: it holds up no batch
-
-
-class Witness(NamedTuple):
-    """The record that ends at ``position`` of ``partition``; ``value`` is what ``Span.witness`` is."""
-
-    partition: QueryPartition
-    position: Position
-    value: int
-
-
-class WitnessBroker(Protocol):
-    """The part of a ``Broker`` that looks at single records."""
-
-    def witness(self, partition: QueryPartition, end: Position) -> Witness | None:
-        """Return the witness of the record that ends at ``end``, or of one soon behind it.
-
-        None if there is none, or if the system has ids of topics.
-        """
-
-    def holds(self, witness: Witness) -> bool | None:
-        """Return False if the broker has another record there, and None if it cannot be read now.
-
-        A record that is gone counts as unchanged.
-        """
 
 
 class Witnesses:
@@ -49,7 +25,7 @@ class Witnesses:
         self._open: dict[str, float] = {}  # topics that are still to be compared, by the time of the last attempt
         self._taken: dict[str, float] = {}
 
-    def others(self, broker: WitnessBroker, known: Mapping[str, Witness]) -> list[Witness]:
+    def others(self, broker: Broker[Any], known: Mapping[str, Witness]) -> list[Witness]:
         """Return those of the witnesses ``known``, by topic, in whose place the brokers have another record.
 
         A topic that holds its record is looked at once. One whose record cannot be read now is compared later: until
@@ -75,7 +51,7 @@ class Witnesses:
         return others
 
     def take(
-        self, broker: WitnessBroker, ends: Mapping[QueryPartition, Position], moved: Iterable[QueryPartition]
+        self, broker: Broker[Any], ends: Mapping[QueryPartition, Position], moved: Iterable[QueryPartition]
     ) -> dict[str, Witness]:
         """Return new witnesses of some of the topics of the partitions ``moved``, by topic."""
         now = time.monotonic()

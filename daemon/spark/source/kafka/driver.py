@@ -15,8 +15,7 @@ from ..connections import Connections
 from ..offsetdriver import OffsetBroker
 from ..offsetranges import OffsetRanges
 from ..options import Options
-from ..ranges import QueryPartition
-from ..witness import Witness
+from ..ranges import QueryPartition, Witness
 
 COMMIT_PATIENCE_S = 10.0  # committed offsets serve monitoring only, so a batch does not wait long for them
 

@@ -29,8 +29,7 @@ from ....systems.pulsar.refusal import is_for_good
 from ..broker import SMOOTHING, Broker
 from ..connections import Connections
 from ..options import Options
-from ..ranges import QueryPartition, Range
-from ..witness import Witness
+from ..ranges import QueryPartition, Range, Witness
 from .cluster import Attached, RangeCluster, topic_of
 from .rangereader import Entries, is_missing, place_of
 

@@ -13,8 +13,7 @@ from ..connections import Connections
 from ..offsetdriver import OffsetBroker
 from ..offsetranges import OffsetRanges
 from ..options import Options
-from ..ranges import QueryPartition
-from ..witness import Witness
+from ..ranges import QueryPartition, Witness
 
 
 class TankBroker(OffsetBroker):
