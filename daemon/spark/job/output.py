@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span
@@ -55,22 +55,6 @@ class BatchCounts:
     replayed: bool = False
     duplicates: int = 0
     late: int = 0
-
-
-class Output(Protocol):
-    """The output of one query, an interface for table formats: ``write`` must be idempotent by batch."""
-
-    def open(self) -> None:
-        """Inspect the tables before the query starts. Raises ConfigurationRefused for settings that do not fit them."""
-
-    def write(self, frame: Any, batch: int) -> BatchCounts:
-        """Write the rows of ``frame`` unless the batch has landed."""
-
-    def check_source(self) -> None:
-        """Look whether the source is the one of the table: see ``PlannedBatches.check``. From any thread."""
-
-    def close(self) -> None:
-        """Release the tables."""
 
 
 class _Table:
@@ -212,7 +196,10 @@ class DatasetOutput:
         self._newest: int | None = None
 
     def open(self) -> None:
-        """Read both logs, publish committed files, and keep what has landed where the source finds it."""
+        """Read both logs, publish committed files, and keep what has landed where the source finds it.
+
+        Raises ConfigurationRefused for settings that do not fit the tables.
+        """
         self._table.open()
         self._table.check_batches(newest_batch(self._checkpoint, done=True))
         self._dead_letters.open()
@@ -228,7 +215,7 @@ class DatasetOutput:
             keep(landed_path(self._checkpoint), json.dumps(ranges))
 
     def check_source(self) -> None:
-        """See ``Output``."""
+        """Look whether the source is the one of the table: see ``PlannedBatches.check``. From any thread."""
         if self._batches is not None:
             self._batches.check()
 
@@ -238,7 +225,7 @@ class DatasetOutput:
         self._dead_letters.close()
 
     def write(self, frame: Any, batch: int) -> BatchCounts:
-        """See ``Output``."""
+        """Write the rows of ``frame`` unless the batch has landed."""
         query = query_id(frame)
         self._table.begin(query)
         self._dead_letters.begin(query)
@@ -338,7 +325,9 @@ class DatasetOutput:
             )
 
 
-def make_output(output: SparkOutput, plan: Plan, batches: PlannedBatches | None = None, watermark: float = 0) -> Output:
+def make_output(
+    output: SparkOutput, plan: Plan, batches: PlannedBatches | None = None, watermark: float = 0
+) -> DatasetOutput:
     """Return the output for the rows of ``plan``. Without ``batches`` a batch is known by its number alone."""
     types = {field.name: field.dataType.simpleString() for field in plan.table}
     time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
