@@ -10,83 +10,60 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.coverage import Coverage
 from fastwire.position import Position
 
 from ..runtime.budget import Budget
 from ..runtime.errors import Diverged, LogRefusedError, NoRecordYet, SinkDoneError, SinkFailedError, Superseded
 from ..runtime.health import HUNG_AFTER_S, Health, health_of
-from ..runtime.logs import get_logger, of_pipeline
-from ..runtime.metrics import PipelineMetrics, PipelineState
+from ..runtime.logs import get_logger
+from ..runtime.metrics import PipelineMetrics
 from ..runtime.tasks import wait_for_set
 from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..sinks.workers import Workers
 from ..systems.base import LimitedSource
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
-from .failure import PipelineFailed, drained_without_commit, failure_of
+from .base import BasePipeline
+from .failure import PipelineFailed, drained_without_commit
 from .figures import PipelineFigures
 from .firstposition import refuse_lost_dataset, tell_first_positions
 from .impairments import Impairments, starved
 from .roll import Roll, RollPolicy
 from .sinkfailures import EMPTY_LOOK_S, SinkFailures
 from .stages import stage_figures
-from .until_end import unpublished, watch_bounds, watch_end
+from .until_end import unpublished
 
 SINK_LIMIT_S = 30.0  # a run until the end gives up a sink that fails for so long
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 
 log = get_logger("pipeline")
-SourceFactory = Callable[[SourceEvents, str | None], Source]
-"""Makes the source of a pipeline from its events and the cluster's name (None: the sink records no cluster)."""
 
 
-class Pipeline:
+class Pipeline(BasePipeline[Source]):
     """Moves the records of one source into one sink until it is drained, fails, or reaches its end.
 
-    With ``until_end`` it ends when all records that the broker held at the start are committed, ``bounded`` when those
-    up to the source's ``end`` are. ``create`` allows a new dataset although the source's cursor has progress already.
-    ``max_records`` drains it after so many records. Of many pipelines that share a source, each has the ``workers``
-    that run the calls of its sink, and ``figures`` that outlive it.
+    Of many pipelines that share a source, each has the ``workers`` that run the calls of its sink, and ``figures`` that
+    outlive it.
     """
 
     _say = staticmethod(log.info)  # of what each pipeline does all the time
-    _has_own_source = True
 
     def __init__(
         self,
         name: str,
-        make_source: SourceFactory,
+        make_source: Callable[[SourceEvents, str | None], Source],
         sink: Sink,
         budget: Budget,
         metrics: PipelineMetrics,
         policy: RollPolicy,
         *,
-        until_end: bool = False,
-        bounded: bool = False,
-        max_records: int | None = None,
-        create: bool = False,
-        drain_timeout_s: float = 30.0,
-        clock: Callable[[], float] | None = None,
         workers: Workers | None = None,
         figures: PipelineFigures | None = None,
+        **options: Any,
     ) -> None:
-        self.name = name
-        self.coverage = Coverage()
-        self.state: PipelineState = "starting"
-        self.error: str | None = None
-        self._make_source = make_source
-        self._made_source: Source | None = None
-        self._cluster: str | None = None
+        super().__init__(name, make_source, budget, metrics, policy, **options)
         self._sink = SinkThread(sink, name, workers)
-        self._budget = budget
-        self._metrics = metrics
         self._roll = Roll(policy)
-        self._until_end, self._bounded = until_end, bounded
-        self._max_records = max_records
-        self._create = create
-        self._drain_timeout_s = drain_timeout_s
-        self._clock = clock or asyncio.get_running_loop().time
         self.figures = figures or PipelineFigures(metrics, self._clock)
         self._chunks: deque[Chunk] = deque()
         self._writing = False  # the sink has a chunk that the roll does not count yet
@@ -95,20 +72,17 @@ class Pipeline:
         self._floors: dict[int, Position] = {}
         self._commit_reason: str | None = None
         self._diverged = ""  # why the roll must not land
-        self._failure: BaseException | None = None
         self.parts = Impairments(name, metrics)  # those that do not land while the others do
-        self._draining = False
         self._sink_open = False
         self._existed = True
-        self._wake = asyncio.Event()
         self._sink_failures = SinkFailures(
             name,
             metrics,
             self._wake,
             lambda: self._draining or self._failure is not None,
             self._clock,
-            SINK_LIMIT_S if until_end else None,
-            None if until_end or bounded else EMPTY_LOOK_S,
+            SINK_LIMIT_S if self._until_end else None,
+            None if self._until_end or self._bounded else EMPTY_LOOK_S,
         )
         self._stages: dict[str, Any] | None = None  # the last ones
 
@@ -126,10 +100,6 @@ class Pipeline:
             self.drain("max-records")
         self._wake.set()
         return len(self._chunks) < QUEUED_CHUNKS
-
-    def on_grown(self) -> None:
-        """See ``SourceEvents.on_grown``."""
-        self._budget.check()
 
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """See ``SourceEvents.on_assigned``."""
@@ -157,19 +127,11 @@ class Pipeline:
         self._floors[index] = floor
         self._wake.set()
 
-    def on_unconfirmed(self, reason: str) -> None:
-        """See ``SourceEvents.on_unconfirmed``."""
-        self.commit_soon(reason)
-
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """See ``SourceEvents.on_stopped``; the pipeline fails when every log has stopped."""
         self.parts.stop(index, error, self._clock())
         if self.parts.all_stopped:
             self._fail(SourceFailed(f"every partition has stopped; the last one: {error}"))
-
-    def on_failed(self, error: SourceFailed) -> None:
-        """See ``SourceEvents.on_failed``: the pipeline commits what it has, and fails."""
-        self._fail(error)
 
     # --- for the service
 
@@ -256,48 +218,27 @@ class Pipeline:
             "source": self._made_source.status() if self._made_source is not None else None,
         }
 
-    async def run(self) -> None:
-        """Run until drained. Raises PipelineFailed, after a commit of the records taken if that is possible."""
-        watch: asyncio.Task[None] | None = None
-        if self._has_own_source:
-            of_pipeline.set(self.name)
+    async def _run(self) -> None:
+        if not await self._open():
+            return
+        source = self._make_source(self, self._cluster)
+        if getattr(self._sink.sink, "follows_group", False):
+            cast(LimitedSource, source).follows_group = True
+        self.parts.logs = source.logs
+        self.parts.own = getattr(source, "indexes", None)
+        starting = self._start_source(source, self._sink.unpooled_bytes)
         try:
-            if not await self._open():
-                self._state("ended")
-                return
-            self._made_source = self._make_source(self, self._cluster)
-            if getattr(self._sink.sink, "follows_group", False):
-                cast(LimitedSource, self._made_source).follows_group = True
-            self.parts.logs = self._source.logs
-            self.parts.own = getattr(self._source, "indexes", None)
-            self._budget.watch(self._source.on_budget)
-            self._budget.count(self._sink.unpooled_bytes)
-            starting = asyncio.ensure_future(self._source.start(self.coverage))
-            starting.add_done_callback(self._background_ended)
-            try:
-                if self._until_end or self._bounded:
-                    bounds = watch_bounds(self, self._source, starting) if self._bounded else None
-                    ends = bounds or watch_end(self, self._source, starting, self._roll.policy.max_age_s)
-                    watch = asyncio.create_task(ends)
-                    watch.add_done_callback(self._background_ended)
-                await self._work()
-            finally:
-                starting.cancel()
-            await self._finish()
-            if watch is not None and (why := [*self.parts.reasons, *await unpublished(self._sink)]):
-                raise PipelineFailed("; ".join(why))
-            self._state("ended")
-        except Exception as exc:
-            failure = failure_of(exc)
-            self.error = str(failure or f"internal error: {type(exc).__name__}: {exc}")
-            self._state("failed")
-            if failure is None or failure is exc:
-                raise
-            raise failure from exc
+            await self._work()
         finally:
-            if watch is not None:
-                watch.cancel()
-            await self._close()
+            starting.cancel()
+        await self._finish()
+        if self._until_end or self._bounded:
+            await self._refuse_incomplete()
+
+    async def _refuse_incomplete(self) -> None:
+        """Raise PipelineFailed if some of what the run had to land has not, or is in no table."""
+        if why := [*self.parts.reasons, *await unpublished(self._sink)]:
+            raise PipelineFailed("; ".join(why))
 
     @property
     def _source(self) -> Source:
@@ -305,11 +246,6 @@ class Pipeline:
         return self._made_source
 
     # --- for ``watch_end``
-
-    @property
-    def is_draining(self) -> bool:
-        """True once no more records are taken."""
-        return self._draining
 
     @property
     def queued(self) -> bool:
@@ -560,9 +496,7 @@ class Pipeline:
         self._draining = True
         self._stages = self.stages()  # sink and source lose their times when they close
         try:
-            if self._made_source is not None:
-                self._budget.unwatch(self._source.on_budget)
-                await self._source.close(self._drain_timeout_s)
+            await self._close_source()
         finally:
             self._drop_chunks()
             self._budget.uncount(self._sink.unpooled_bytes)
@@ -579,18 +513,9 @@ class Pipeline:
         self.figures.tell(self._sink.changed_times)
         self._metrics.roll(self._roll.rows, self._sink.staged_bytes)
 
-    def _background_ended(self, task: "asyncio.Future[None]") -> None:
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            self._fail(exc)
-
     def interrupt(self) -> None:
         """End a wait of the sink, such as one for disk space; records that are not committed stay with the broker."""
         self._sink.interrupt()
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-        self._wake.set()
 
     @property
     def holds_records(self) -> bool:
@@ -604,7 +529,3 @@ class Pipeline:
     def _drop_chunks(self) -> None:
         while self._chunks:
             self._chunks.popleft().release()
-
-    def _state(self, state: PipelineState) -> None:
-        self.state = state
-        self._metrics.state(state)

@@ -16,18 +16,18 @@ from fastwire.position import Position
 from ...net.backoff import Backoff
 from ...runtime.budget import Budget, Level
 from ...runtime.health import HUNG_AFTER_S, Health, health_of
-from ...runtime.logs import get_logger, of_pipeline
-from ...runtime.metrics import PipelineMetrics, PipelineState
+from ...runtime.logs import get_logger
+from ...runtime.metrics import PipelineMetrics
 from ...runtime.tasks import in_thread, wait_for_set
 from ...sinks.workers import Workers
-from ...systems.source import Assignment, LogStopped, ShareableSource, Source, SourceEvents, SourceFailed
-from ..failure import PipelineFailed, failure_of
+from ...systems.source import Assignment, LogStopped, ShareableSource, Source, SourceEvents
+from ..base import BasePipeline
+from ..failure import PipelineFailed
 from ..figures import PipelineFigures
 from ..freshness import Freshness
 from ..impairments import starved, unreachable
 from ..roll import RollPolicy
 from ..stages import stage_figures
-from ..until_end import watch_bounds, watch_end
 from .dealing import Dealer
 from .landing import Landing, LandingBudget, LandingMetrics, LandingPipeline, SharedSource
 from .landings import Landings, Running
@@ -47,10 +47,10 @@ FIND_S = 600.0  # the longest time to find and read the datasets that exist
 log = get_logger("pipeline")
 
 
-class FanOut:
+class FanOut(BasePipeline[ShareableSource]):
     """Moves the records of one source into a dataset for each topic: see ``Pipeline``, of which this is the plural.
 
-    ``places`` finds the datasets, and makes the sink of a topic.
+    ``places`` finds the datasets, and makes the sink of a topic. Coverage is that of all of them, and grows in place.
     """
 
     def __init__(
@@ -61,31 +61,10 @@ class FanOut:
         budget: Budget,
         metrics: PipelineMetrics,
         policy: RollPolicy,
-        *,
-        until_end: bool = False,
-        bounded: bool = False,
-        max_records: int | None = None,
-        create: bool = False,
-        drain_timeout_s: float = 30.0,
+        **options: Any,
     ) -> None:
-        self.name = name
-        self.coverage = Coverage()
-        """What has landed in all datasets; it grows in place."""
-        self.state: PipelineState = "starting"
-        self.error: str | None = None
-        self._make_source = make_source
-        self._made_source: ShareableSource | None = None
+        super().__init__(name, make_source, budget, metrics, policy, **options)
         self._places = places
-        self._cluster: str | None = None
-        self._budget = budget
-        self._metrics = metrics
-        self._policy = policy
-        self._until_end = until_end
-        self._bounded = bounded
-        self._max_records = max_records
-        self._create = create
-        self._drain_timeout_s = drain_timeout_s
-        self._clock = asyncio.get_running_loop().time
         self._workers = Workers(WORKERS, f"sinks-{name}")
         self._landings = Landings()
         self._known_logs = 0  # log indexes that are in ``_landings``
@@ -93,9 +72,6 @@ class FanOut:
         self._queued = self._held = 0  # bytes of all landings, as last counted
         self._full = False
         self._received = 0
-        self._failure: BaseException | None = None
-        self._draining = False
-        self._wake = asyncio.Event()
         self._rested_at = 0.0
         self._waiting: str | None = None
         self._freshness = Freshness(metrics)
@@ -115,10 +91,6 @@ class FanOut:
             self.drain("max-records")
         self._full = self._queued >= self._budget.limit // QUEUE_SHARE
         return not self._full
-
-    def on_grown(self) -> None:
-        """Check the budget."""
-        self._budget.check()
 
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """Pass assignments on to the pipelines of their topics, which are made with the first one."""
@@ -158,10 +130,6 @@ class FanOut:
         if (pipeline := self._landing_of(index).pipeline) is not None:
             pipeline.on_floor(index, floor)
 
-    def on_unconfirmed(self, reason: str) -> None:
-        """Commit what was received in all datasets."""
-        self.commit_soon(reason)
-
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """Pass it on to the log's dataset, which fails when all of its logs have stopped."""
         self._deal.flush()
@@ -170,10 +138,6 @@ class FanOut:
             landing.pipeline.on_stopped(index, error)
         else:
             log.error(str(error), pipeline=self.name, topic=landing.topic)
-
-    def on_failed(self, error: SourceFailed) -> None:
-        """End: all datasets commit what they have."""
-        self._fail(error)
 
     # --- for the service: see ``Pipeline``
 
@@ -276,48 +240,18 @@ class FanOut:
         for landing in self._landings.running():
             landing.pipeline.interrupt()
 
-    async def run(self) -> None:
-        """Run until drained. Raises PipelineFailed, after a commit of the records taken if that is possible."""
-        of_pipeline.set(self.name)
-        tasks: list[asyncio.Task[None]] = []
-        try:
-            await self._find()
-            source = cast(ShareableSource, self._make_source(self, self._cluster))
-            if not getattr(source, "shared", False):
-                raise PipelineFailed(f"the sources of {source.system} cannot be shared by several datasets", 78)
-            self._made_source = source
-            self._dealer = Dealer(source.logs, self._budget.limit // DEAL_SHARE, self._deliver)
-            self._budget.watch(source.on_budget)
-            self._budget.count(self._held_bytes)
-            starting = asyncio.create_task(source.start(self.coverage))
-            tasks = [starting, asyncio.create_task(self._look_after())]
-            if self._bounded:
-                tasks.append(asyncio.create_task(watch_bounds(self, source, starting)))
-            elif self._until_end:
-                tasks.append(asyncio.create_task(watch_end(self, source, starting, self._policy.max_age_s)))
-            for task in tasks:
-                task.add_done_callback(self._background_ended)
-            await self._work()
-            self._landings.refuse_stopped(each_must_land=self._until_end or self._bounded)
-            self._state("ended")
-        except Exception as exc:
-            failure = failure_of(exc)
-            self.error = str(failure or f"internal error: {type(exc).__name__}: {exc}")
-            self._state("failed")
-            if failure is None or failure is exc:
-                raise
-            raise failure from exc
-        finally:
-            for task in tasks:
-                task.cancel()
-            await self._close()
+    async def _run(self) -> None:
+        await self._find()
+        source = cast(ShareableSource, self._make_source(self, self._cluster))
+        if not getattr(source, "shared", False):
+            raise PipelineFailed(f"the sources of {source.system} cannot be shared by several datasets", 78)
+        self._dealer = Dealer(source.logs, self._budget.limit // DEAL_SHARE, self._deliver)
+        self._start_source(source, self._held_bytes)
+        self._begin(self._look_after())
+        await self._work()
+        self._landings.refuse_stopped(each_must_land=self._until_end or self._bounded)
 
     # --- for ``watch_end``
-
-    @property
-    def is_draining(self) -> bool:
-        """True once no more records are taken."""
-        return self._draining
 
     @property
     def queued(self) -> bool:
@@ -576,23 +510,8 @@ class FanOut:
         if self._dealer is not None:
             self._dealer.drop()
         try:
-            if self._made_source is not None:
-                self._budget.unwatch(self._made_source.on_budget)
-                await self._made_source.close(self._drain_timeout_s)
+            await self._close_source()
         finally:
             self._budget.uncount(self._held_bytes)
             self._workers.end()
             self.count()
-
-    def _background_ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            self._fail(exc)
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-        self._wake.set()
-
-    def _state(self, state: PipelineState) -> None:
-        self.state = state
-        self._metrics.state(state)

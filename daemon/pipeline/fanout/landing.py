@@ -16,10 +16,9 @@ from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics, PipelineState
 from ...sinks.base import Sink
 from ...systems.source import Assignment, First, LogStopped, ShareableSource
-from ..failure import PipelineFailed, failure_of
+from ..failure import failure_of
 from ..figures import PipelineFigures
 from ..pipeline import SINK_LIMIT_S, Pipeline
-from ..until_end import unpublished
 
 log = get_logger("pipeline")
 
@@ -159,8 +158,8 @@ class LandingPipeline(Pipeline):
 
     async def _finish(self) -> None:
         await super()._finish()
-        if self._whole and (why := [*self.parts.reasons, *await unpublished(self._sink)]):
-            raise PipelineFailed("; ".join(why))
+        if self._whole:
+            await self._refuse_incomplete()
 
     @property
     def roll_size(self) -> tuple[int, int]:
