@@ -17,7 +17,7 @@ from typing import Any
 import adbc_driver_postgresql.dbapi as driver
 import pyarrow as pa
 
-from fastwire_daemon.config.database import connection_uri
+from fastwire_daemon.config.sinks.database import connection_uri
 from fastwire_daemon.sinks.postgresql.options import PostgresOptions
 from fastwire_daemon.sinks.postgresql.session import Server
 from fastwire_daemon.sinks.postgresql.sink import PostgresSink

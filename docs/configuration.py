@@ -11,18 +11,18 @@ from pydantic_core import PydanticUndefined
 
 from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
-from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
-from fastwire_daemon.config.catalog import CatalogConfig
-from fastwire_daemon.config.connection import connection_model
+from fastwire_daemon.config.brokers.access import AuthConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.brokers.connection import connection_model
+from fastwire_daemon.config.brokers.source import SourceConfig, source_model
+from fastwire_daemon.config.brokers.sparksource import SparkBrokers, SparkDataset, brokers_model
 from fastwire_daemon.config.decode import DecodeConfig, KeysConfig, RegistryConfig
-from fastwire_daemon.config.fields import Start
 from fastwire_daemon.config.model import DaemonConfig, PipelineConfig, RollConfig, SinkConfig
-from fastwire_daemon.config.source import SourceConfig, source_model
+from fastwire_daemon.config.sinks.catalog import CatalogConfig
+from fastwire_daemon.config.sinks.store import StoreConfig
 from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
-from fastwire_daemon.config.sparksource import SparkBrokers, SparkDataset, brokers_model
-from fastwire_daemon.config.store import StoreConfig
 from fastwire_daemon.config.table import Table, table_in
-from fastwire_daemon.config.text import format_duration, format_size
+from fastwire_daemon.config.values.fields import Start
+from fastwire_daemon.config.values.text import format_duration, format_size
 
 PAGE = Path(__file__).with_suffix(".md")
 Schema = Mapping[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config import ConfigError, HttpAddress, Problem, load_config
-from ..config.address import parse_http_address
+from ..config.values.address import parse_http_address
 from ..runtime.health import MOST_SHOWN, Health
 from ..service.client import NoDaemonError, local_address, read_status
 from ..service.progress import format_bytes

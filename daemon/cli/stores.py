@@ -16,7 +16,7 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
     that of the environment. Raises ConfigError.
     """
     from ..config import ConfigError, Problem, SinkConfig, SparkOutput
-    from ..config.store import StoreUrl, parse_dataset_path
+    from ..config.sinks.store import StoreUrl, parse_dataset_path
     from ..dataset.place import bucket_of
 
     try:
@@ -43,8 +43,8 @@ def catalog_at(path: str, config: Path | None) -> "dict[str, str] | None":
     They are those of the pipeline or the job in the file ``config`` that writes there; None without one. Raises
     ConfigError.
     """
-    from ..config.catalog import catalog_of
-    from ..config.store import parse_dataset_path
+    from ..config.sinks.catalog import catalog_of
+    from ..config.sinks.store import parse_dataset_path
 
     if config is None:
         return None
@@ -94,8 +94,8 @@ def _parsed(config: Path, content: bytes) -> "Config":
 
 def _writes_to(written: object, place: object) -> bool:
     """Return True if a sink whose path is ``written`` writes to ``place``: a dataset of it, or the root of them."""
-    from ..config.fields import TOPIC
-    from ..config.topicplaces import place_pattern
+    from ..config.sinks.topicplaces import place_pattern
+    from ..config.values.fields import TOPIC
 
     text = str(written)
     if TOPIC not in text:

@@ -19,8 +19,8 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     There are none where the brokers do not answer in time, or refuse the credentials of the command line.
     """
     from ..config import ConfigError
+    from ..config.brokers.source import TopicChoice
     from ..config.parser import parse_connection
-    from ..config.source import TopicChoice
     from ..systems.registry import system_named
 
     # An option that has no value yet ends the parsing: then URL is still among the arguments.

@@ -4,21 +4,21 @@
 exits with code 78.
 """
 
-from .access import AuthConfig, OAuth2Config, TlsConfig
-from .address import HttpAddress, parse_url
-from .connection import Connection
-from .end import End, parse_end
-from .fields import Start, check_issuer_url, parse_start
-from .machine import available_memory, cores
+from .brokers.access import AuthConfig, OAuth2Config, TlsConfig
+from .brokers.connection import Connection
+from .brokers.secured import Secured
+from .brokers.source import SourceConfig, SubscribedSource, TopicChoice
+from .brokers.sparksource import SparkBrokers, SparkDataset, SparkSource, SubscribedBrokers
 from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from .parser import load_config, parse_config, parse_connection, parse_source
 from .problem import ConfigError, Problem
 from .schema import json_schema
-from .secured import Secured
-from .source import SourceConfig, SubscribedSource, TopicChoice
 from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
-from .sparksource import SparkBrokers, SparkDataset, SparkSource, SubscribedBrokers
-from .text import format_duration, format_size, parse_duration, parse_size
+from .values.address import HttpAddress, parse_url
+from .values.end import End, parse_end
+from .values.fields import Start, check_issuer_url, parse_start
+from .values.machine import available_memory, cores
+from .values.text import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
     "AuthConfig",

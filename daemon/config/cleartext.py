@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
-from .address import host_of, is_loopback
-from .catalog import CatalogConfig
-from .connection import Connection
-from .database import shown
+from .brokers.connection import Connection
+from .brokers.secured import Secured
+from .brokers.sparksource import SparkBrokers
 from .model import PipelineConfig, SinkConfig
-from .secured import Secured
+from .sinks.catalog import CatalogConfig
+from .sinks.database import shown
 from .spark import SparkConfig
-from .sparksource import SparkBrokers
+from .values.address import host_of, is_loopback
 
 _UNENCRYPTED = ("disable", "allow")  # values of sslmode
 

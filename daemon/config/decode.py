@@ -10,16 +10,16 @@ from pydantic import Field, ValidationError, model_validator
 
 from fastwire.systems import grammar_named, row_of
 
-from .access import AuthConfig, TlsConfig
-from .arrowcolumns import KEY, columns_in
-from .connection import Tell
-from .fields import DATABASE_TYPES, DATASET_TYPES, TABLE_TYPES, TOPIC, FolderPath, RegistryUrl, Text, is_exposed
-from .partitioning import Partitioning, check_partitioning
+from .brokers.access import AuthConfig, TlsConfig
+from .brokers.connection import Tell
+from .brokers.secured import check_auth, check_tls
 from .problem import ConfigError, Problem
-from .rowwise import read_transform
-from .secured import check_auth, check_tls
+from .sinks.partitioning import Partitioning, check_partitioning
+from .sql.arrowcolumns import KEY, columns_in
+from .sql.rowwise import read_transform
 from .table import Table
-from .text import KeyPath, nearest
+from .values.fields import DATABASE_TYPES, DATASET_TYPES, TABLE_TYPES, TOPIC, FolderPath, RegistryUrl, Text, is_exposed
+from .values.text import KeyPath, nearest
 
 if TYPE_CHECKING:
     from fastwire.decode.evolution import Column

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .connection import Tell
-from .text import KeyPath
+from .brokers.connection import Tell
+from .values.text import KeyPath
 
 _KEYS: Mapping[tuple[str, ...], str] = {
     ("pipelines", "*", "decode", "on_bad"): "on_error",

@@ -8,11 +8,18 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fastwire.systems import grammar_named
 
-from .address import HttpAddress
-from .catalog import CatalogConfig
-from .database import DatabaseUrl
+from .brokers.source import ConnectionField, Reading, SourceConfig, SourceField
+from .brokers.sparksource import SparkBrokers
 from .decode import DecodeConfig
-from .fields import (
+from .problem import Problem
+from .sinks.catalog import CatalogConfig
+from .sinks.database import DatabaseUrl
+from .sinks.partitioning import UNPARTITIONED, PartitioningField
+from .sinks.store import DatasetPath, StoreConfig
+from .spark import SparkConfig
+from .table import Table
+from .values.address import HttpAddress
+from .values.fields import (
     TABLE_TYPES,
     TOPIC,
     Column,
@@ -29,14 +36,7 @@ from .fields import (
     Text,
     sink_kind,
 )
-from .machine import available_memory
-from .partitioning import UNPARTITIONED, PartitioningField
-from .problem import Problem
-from .source import ConnectionField, Reading, SourceConfig, SourceField
-from .spark import SparkConfig
-from .sparksource import SparkBrokers
-from .store import DatasetPath, StoreConfig
-from .table import Table
+from .values.machine import available_memory
 
 __all__ = ["Config", "DaemonConfig", "Landing", "PipelineConfig", "RollConfig", "SinkConfig", "SourceConfig"]
 

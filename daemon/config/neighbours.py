@@ -7,12 +7,12 @@ from itertools import combinations, permutations
 from fastwire.grammar import Grammar
 from fastwire.systems import grammar_named
 
-from .fields import TOPIC
+from .brokers.source import SourceConfig, SubscribedSource, TopicChoice
 from .model import PipelineConfig
-from .source import SourceConfig, SubscribedSource, TopicChoice
+from .sinks.topicplaces import place_pattern
 from .spark import SparkConfig
-from .text import KeyPath
-from .topicplaces import place_pattern
+from .values.fields import TOPIC
+from .values.text import KeyPath
 
 
 def conflicts(

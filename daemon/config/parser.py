@@ -12,11 +12,23 @@ from pydantic_core import ErrorDetails
 from fastwire.grammar import Grammar
 from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
-from .catalog import check_catalog
-from .connection import Connection, connection_model, keys_of_others, model_for
-from .database import DATABASE_KEYS, check_database
+from .brokers.connection import Connection, connection_model, keys_of_others, model_for
+from .brokers.source import SourceConfig, source_model
+from .brokers.sparksource import SparkDataset, brokers_model, spark_source_model
 from .decode import check_decode, check_transform
-from .fields import (
+from .formerwords import renew
+from .model import Config, DaemonConfig, Landing
+from .neighbours import conflicts
+from .problem import ConfigError, Problem
+from .sinks.catalog import check_catalog
+from .sinks.database import DATABASE_KEYS, check_database
+from .sinks.partitioning import check_partitioning
+from .sinks.store import check_store
+from .sinks.topicplaces import check_topic_places
+from .sinks.topicsink import DATASET_KEYS, check_target, check_topic_sink, topic_names
+from .spark import SPARK_REQUIRED, check_spark
+from .table import Table, table_in
+from .values.fields import (
     DATABASE_TYPES,
     DATASET_TYPES,
     PLAIN_TYPES,
@@ -27,20 +39,19 @@ from .fields import (
     sink_kind,
     start_choices,
 )
-from .formerwords import renew
-from .machine import cores
-from .model import Config, DaemonConfig, Landing
-from .neighbours import conflicts
-from .partitioning import check_partitioning
-from .problem import ConfigError, Problem
-from .source import SourceConfig, source_model
-from .spark import SPARK_REQUIRED, check_spark
-from .sparksource import SparkDataset, brokers_model, spark_source_model
-from .store import check_store
-from .table import Table, table_in
-from .text import Interpolation, KeyPath, either, every, format_size, interpolate, key_lines, kind, nearest, parse_size
-from .topicplaces import check_topic_places
-from .topicsink import DATASET_KEYS, check_target, check_topic_sink, topic_names
+from .values.machine import cores
+from .values.text import (
+    Interpolation,
+    KeyPath,
+    either,
+    every,
+    format_size,
+    interpolate,
+    key_lines,
+    kind,
+    nearest,
+    parse_size,
+)
 
 Change = Callable[[dict[str, Any]], None]
 """Changes the tables of a file before they are validated."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from fastwire.systems import SYSTEMS
 
-from .fields import DATABASE_TYPES, DATASET_TYPES, PLAIN_TYPES
+from .brokers.source import source_model
+from .brokers.sparksource import brokers_model
 from .model import Config
-from .source import source_model
-from .sparksource import brokers_model
 from .table import Table
+from .values.fields import DATABASE_TYPES, DATASET_TYPES, PLAIN_TYPES
 
 
 def json_schema() -> dict[str, Any]:

@@ -10,13 +10,13 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from fastwire.systems import grammar_of, grammars
 
-from .catalog import CatalogConfig, check_catalog
-from .connection import Tell, keys_of_systems
-from .fields import TABLE_TYPES, FolderPath, Switch, Text, WireNatural, check_compression
-from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, brokers_model, spark_source_model
-from .store import SCHEMES, DatasetPath, StoreConfig, check_store
+from .brokers.connection import Tell, keys_of_systems
+from .brokers.sparksource import SparkBrokers, SparkDataset, SparkSourceField, brokers_model, spark_source_model
+from .sinks.catalog import CatalogConfig, check_catalog
+from .sinks.store import SCHEMES, DatasetPath, StoreConfig, check_store
 from .table import Table
-from .text import KeyPath, format_duration, kind, nearest, parse_duration
+from .values.fields import TABLE_TYPES, FolderPath, Switch, Text, WireNatural, check_compression
+from .values.text import KeyPath, format_duration, kind, nearest, parse_duration
 
 AVAILABLE_NOW = "available-now"
 _IN_WORDS = re.compile(r"\s*(\d+(?:\.\d+)?)\s+(second|minute|hour|day)s?\s*")

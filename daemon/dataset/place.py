@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
 from ..config import ConfigError, Problem, SinkConfig, SparkOutput
-from ..config.store import StoreUrl
+from ..config.sinks.store import StoreUrl
 from .commitlog.checkpoint import Checkpoint
 from .description import DatasetOptions, Description
 from .identity import Identity

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from fastwire.coverage import Coverage
 
 from ..config import SinkConfig
-from ..config.fields import TOPIC
-from ..config.store import StoreUrl, parse_dataset_path
-from ..config.topicplaces import place_pattern
+from ..config.sinks.store import StoreUrl, parse_dataset_path
+from ..config.sinks.topicplaces import place_pattern
+from ..config.values.fields import TOPIC
 from ..runtime.errors import DatasetDamagedError
 from .commitlog.chain import entries_behind
 from .commitlog.checkpoint import Checkpoint, newest_checkpoint

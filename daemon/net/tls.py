@@ -4,7 +4,7 @@ import ssl
 from pathlib import Path
 
 from ..config import ConfigError, Problem, TlsConfig
-from ..config.secretpath import shown_path
+from ..config.values.secretpath import shown_path
 from ..runtime.logs import get_logger
 
 log = get_logger("tls")

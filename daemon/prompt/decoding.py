@@ -12,9 +12,9 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log
 
 from ..config import Connection
-from ..config.arrowcolumns import types_of_records
 from ..config.decode import INFER, DecodeConfig, parse_decode
-from ..config.text import nearest
+from ..config.sql.arrowcolumns import types_of_records
+from ..config.values.text import nearest
 from ..runtime.errors import LogRefusedError
 from ..sinks.registry import decoder_of
 from ..systems.registry import system_named

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fastwire.errors import FastwireError
 
-from ..config.rowwise import quoted
+from ..config.sql.rowwise import quoted
 from .columns import only_columns, twins, with_columns
 
 if TYPE_CHECKING:

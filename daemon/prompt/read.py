@@ -16,10 +16,10 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log
 
 from ..config import Connection, Start, TopicChoice, parse_connection
-from ..config.arrowcolumns import types_of_records
 from ..config.decode import DecodeConfig
-from ..config.fields import parse_moment
-from ..config.rowwise import quoted
+from ..config.sql.arrowcolumns import types_of_records
+from ..config.sql.rowwise import quoted
+from ..config.values.fields import parse_moment
 from ..systems.base import TopicReader
 from ..systems.registry import reading, system_named
 from .background import Background

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ..config import HttpAddress
-from ..config.address import host_of, is_loopback
+from ..config.values.address import host_of, is_loopback
 
 REQUEST_S = 10.0
 """Time for the first request, whole with its headers."""

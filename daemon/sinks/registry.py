@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastwire.systems import grammar_named, row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
-from ..config.arrowcolumns import names_of_records
-from ..config.catalog import catalog_of
 from ..config.decode import (
     DELETED,
     KEY,
@@ -22,9 +20,11 @@ from ..config.decode import (
     read_program,
     refuse_uninferable,
 )
-from ..config.fields import TABLE_TYPES
-from ..config.partitioning import UNPARTITIONED, Partitioning
-from ..config.rowwise import read_transform
+from ..config.sinks.catalog import catalog_of
+from ..config.sinks.partitioning import UNPARTITIONED, Partitioning
+from ..config.sql.arrowcolumns import names_of_records
+from ..config.sql.rowwise import read_transform
+from ..config.values.fields import TABLE_TYPES
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.level import level_keys
 from .base import FirstColumns, Sink
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fastwire.decode.evolution import Column
     from fastwire.decode.program import Step
 
-    from ..config.rowwise import Query
+    from ..config.sql.rowwise import Query
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
     from ..net.schemaregistry import TopicSchemas

@@ -12,9 +12,9 @@ from fastwire.decode.program import SchemaError
 from fastwire.position import Log
 from fastwire.reason import Reason
 
-from ..config.arrowcolumns import arrow_schema, check_result, columns_in
-from ..config.rowwise import ROW, Query
-from ..config.sqlprocess import NoTimeError, QueryError, RowsError, SqlProcess
+from ..config.sql.arrowcolumns import arrow_schema, check_result, columns_in
+from ..config.sql.process import NoTimeError, QueryError, RowsError, SqlProcess
+from ..config.sql.rowwise import ROW, Query
 from ..dataset.columnnames import ANY_NAME, NameRule
 from ..dataset.tableschema import misfit
 from ..runtime.errors import DatasetMismatchError, SinkFailedError

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fastwire_daemon.config import Config, parse_config
-from fastwire_daemon.config.text import parse_duration
+from fastwire_daemon.config.values.text import parse_duration
 from tests.brokers.maven import BrokerUnavailableError
 from tests.stores.programs import go_program
 from tests.support.source_tree import ROOT

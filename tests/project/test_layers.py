@@ -100,17 +100,14 @@ ONLY_IN = {
         "pipeline.topicrows",
         "pipeline.topicsequence",
         "systems.kafka.ledger",
-        "config.arrowcolumns",
-        "config.rowwise",  # a query is bound to columns, also by `check`
-        "config.sqlprocess",
-        "config.sqlworker",
+        "config.sql",  # a query is bound to columns, also by `check`
         "spark",
         "testing",
         "prompt",
         "cli",
     },
     "adbc_driver_postgresql": {"sinks.postgresql.session"},
-    "duckdb": {"config.rowwise", "config.sqlworker", "prompt"},
+    "duckdb": {"config.sql", "prompt"},
     "polars": {"prompt"},
     "pyspark": {"spark"},
     "uvloop": {"service", "prompt.loopthread", "spark.source.connections", "testing.system.suite"},
@@ -459,7 +456,7 @@ def test_every_import_from_outside_is_declared() -> None:
     with_sql = [
         each for each in with_lake if local(each.module) not in ("dataset.storage.bucket", "dataset.tables.delta")
     ]
-    with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "config.sqlworker")]
+    with_aws = [each for each in with_sql if not local(each.module).startswith("config.sql.")]
     at_prompt = [each for each in with_aws if local(each.module) not in ONLY_IN["botocore"]]
     always = [each for each in at_prompt if unit(each.module) != "prompt"]
     for extra, inside_extra in (

@@ -6,7 +6,7 @@ import pytest
 
 from docs.configuration import TABLES
 from fastwire_daemon.config import parse_config
-from fastwire_daemon.config.secured import Secured
+from fastwire_daemon.config.brokers.secured import Secured
 from fastwire_daemon.systems.registry import system_named
 from tests.support.source_tree import ROOT
 

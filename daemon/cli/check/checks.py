@@ -22,7 +22,7 @@ from ...config import (
     TlsConfig,
 )
 from ...config.cleartext import of_job, of_pipeline
-from ...config.store import StoreUrl
+from ...config.sinks.store import StoreUrl
 from ...net.auth import AuthError, credentials
 from ...net.tls import client_context
 from ...systems.base import FileCheck
@@ -179,7 +179,7 @@ def dataset_checks(
     tables: bool = True,
 ) -> list[CheckResult]:
     """Check the existing dataset, as `run` would open it, or the place of a new one; with ``tables`` its table, too."""
-    from ...config.fields import TOPIC
+    from ...config.values.fields import TOPIC
     from ...dataset.origin import look_at
     from ...dataset.roots import dataset_around
     from ...runtime.errors import DatasetError, DatasetMismatchError
@@ -216,7 +216,7 @@ def _table(
     medium: "Bucket | None" = None,
 ) -> CheckResult:
     """Check that the table takes files, as `run` would add them."""
-    from ...config.catalog import catalog_of
+    from ...config.sinks.catalog import catalog_of
     from ...dataset.place import storage_at, table_of
     from ...dataset.proof.tableaudit import TableAudit
     from ...dataset.tableformat import TableStoppedError
@@ -246,8 +246,8 @@ def _new_table(name: str, sink: SinkConfig | SparkOutput, medium: "Bucket | None
     Where each topic has a table, the catalog is asked for that of a topic named "topic". One in a database is left
     alone: its library creates the database's tables when it is asked.
     """
-    from ...config.catalog import catalog_of
-    from ...config.fields import TOPIC
+    from ...config.sinks.catalog import catalog_of
+    from ...config.values.fields import TOPIC
     from ...dataset.origin import look_at
     from ...dataset.place import storage_at, table_in
     from ...dataset.tableformat import TableStoppedError

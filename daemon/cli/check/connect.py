@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastwire.errors import FastwireError
 
 from ...config import Config, Connection, PipelineConfig, Secured, TopicChoice
-from ...config.source import Reading, SourceConfig
+from ...config.brokers.source import Reading, SourceConfig
 from ...dataset.proof.report import counted
 from ...pipeline.topicchoice import ledger_options
 from ...systems.ledger import LedgerFinding

@@ -79,7 +79,7 @@ async def try_first_records(name: str, pipeline: PipelineConfig, topics: Sequenc
 
 
 async def _tried(pipeline: PipelineConfig, topic: str) -> _Trial:
-    from ...config.topicplaces import config_of_topic
+    from ...config.sinks.topicplaces import config_of_topic
     from ...sinks.registry import value_decoder
 
     if pipeline.sink.by_topic:

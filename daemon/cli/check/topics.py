@@ -8,7 +8,7 @@ from itertools import islice
 from fastwire.errors import FastwireError
 
 from ...config import ConfigError, PipelineConfig
-from ...config.topicplaces import config_of_topic, dataset_name, dataset_names
+from ...config.sinks.topicplaces import config_of_topic, dataset_name, dataset_names
 from ...dataset.place import bucket_of
 from ...dataset.proof.report import counted
 from ...dataset.roots import Standing, standing_of

@@ -78,8 +78,8 @@ def query(
     """
     from fastwire.systems import row_of
 
-    from ...config.rowwise import quoted
-    from ...config.text import format_size, parse_size
+    from ...config.sql.rowwise import quoted
+    from ...config.values.text import format_size, parse_size
     from ...prompt.background import Background
     from ...prompt.decoding import known_fields
     from ...prompt.query import (

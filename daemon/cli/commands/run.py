@@ -81,7 +81,7 @@ def run(
 
 def _require_pipelines(config: "Config", names: Sequence[str] | None) -> None:
     from ...config import ConfigError, Problem
-    from ...config.text import nearest
+    from ...config.values.text import nearest
 
     if not config.pipelines:
         missing = "is required: at least one; use `fastwire-consume spark` to run jobs on Spark"

@@ -53,7 +53,7 @@ def verify(
 
 
 def _verify_database(url: str, *, as_json: bool, strict: bool) -> None:
-    from ...config.database import connection_uri, read_url, shown
+    from ...config.sinks.database import connection_uri, read_url, shown
     from ..printed import show_table_report
     from ..say import say
 

@@ -97,7 +97,7 @@ def _replay(
     import asyncio
     import json
 
-    from ...config.fields import TOPIC
+    from ...config.values.fields import TOPIC
     from ...dataset.deadletters.replay import Replay
     from ...dataset.proof.report import counted
     from ...dataset.storage.bucket import Bucket

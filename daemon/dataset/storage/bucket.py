@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ...config.secretpath import shown_path
+from ...config.values.secretpath import shown_path
 from ...runtime.outside import waits_for
 from .awsprofile import keys_of
 from .disk import DISK_FULL

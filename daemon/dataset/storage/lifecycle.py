@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...config.store import ARCHIVES
+from ...config.sinks.store import ARCHIVES
 
 _DAY_S = 86_400
 _NO_RULES = "NoSuchLifecycleConfiguration"

@@ -9,7 +9,7 @@ from typing import Any
 from fastwire.errors import FastwireError
 
 from ...config import ConfigError, Problem
-from ...config.access import ProviderConfig
+from ...config.brokers.access import ProviderConfig
 from ...runtime.tasks import in_thread
 from .base import AuthError, UnavailableError
 from .secret import sound_token

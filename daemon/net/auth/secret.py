@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ...config.secretpath import shown_path
+from ...config.values.secretpath import shown_path
 from .base import AuthError
 
 

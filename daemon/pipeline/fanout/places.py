@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fastwire.coverage import Coverage
 
 from ...config import PipelineConfig
-from ...config.topicplaces import config_of_every_topic, config_of_topic, dataset_name, name_key
+from ...config.sinks.topicplaces import config_of_every_topic, config_of_topic, dataset_name, name_key
 from ...dataset.roots import standings
 from ...runtime.errors import DatasetMismatchError
 from ...sinks.base import LoggedSink, Sink

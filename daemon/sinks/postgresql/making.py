@@ -8,8 +8,8 @@ from fastwire.decode.evolution import Column
 from fastwire.systems import row_of
 
 from ...config import ConfigError, PipelineConfig, Problem, SinkConfig
-from ...config.database import connection_uri, shown, table_parts
 from ...config.decode import DELETED, KEY
+from ...config.sinks.database import connection_uri, shown, table_parts
 from ...dataset.columnnames import NameRule
 from ...dataset.tableschema import data_columns
 from ..recordrows import RecordRows

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastwire.decode.evolution import Column
 
-from ...config.arrowcolumns import arrow_schema
+from ...config.sql.arrowcolumns import arrow_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

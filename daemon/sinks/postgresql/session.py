@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import adbc_driver_postgresql.dbapi as driver
 import pyarrow as pa
 
-from ...config.rowwise import quoted as quoted_name
+from ...config.sql.rowwise import quoted as quoted_name
 from ...runtime.errors import DiskFullError, SinkFailedError
 from ...runtime.outside import waits_for
 

@@ -17,7 +17,7 @@ from fastwire.coverage import Coverage
 from fastwire.position import Log, Position, Span
 
 from ...config import SparkOutput
-from ...config.store import StoreUrl
+from ...config.sinks.store import StoreUrl
 from ...dataset.description import DatasetOptions
 from ...dataset.place import bucket_of
 from ...dataset.staging import ForeignFile

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...config import ConfigError, Problem, SparkConfig, SparkDataset, SparkOutput
-from ...config.text import nearest
+from ...config.values.text import nearest
 from ...dataset.description import DatasetOptions, Description
 from ...dataset.origin import look_at
 from ...dataset.place import bucket_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...config import ConfigError, Problem, SparkOutput
-from ...config.catalog import catalog_of
+from ...config.sinks.catalog import catalog_of
 from ...dataset.columnnames import twice
 from ...dataset.description import DatasetOptions
 from ...dataset.place import table_refusal

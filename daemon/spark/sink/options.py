@@ -7,8 +7,8 @@ from typing import Any
 from fastwire.systems import SYSTEMS, grammar_of
 
 from ...config import ConfigError, Connection, Problem, parse_connection
-from ...config.connection import connection_model
-from ...config.text import nearest
+from ...config.brokers.connection import connection_model
+from ...config.values.text import nearest
 from ...systems.registry import system_named
 from ...systems.writer import WriteOptions
 from ..source.dialects import elsewhere_hint

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from fastwire.errors import FastwireError
 
 from ...config import ConfigError, Problem
-from ...config.text import nearest
+from ...config.values.text import nearest
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES = {

@@ -9,7 +9,7 @@ from fastwire.grammar import Grammar
 from fastwire.systems import SYSTEMS, grammar_of, package_of
 
 from ...config import ConfigError, Problem
-from ...config.connection import connection_model
+from ...config.brokers.connection import connection_model
 
 EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
 

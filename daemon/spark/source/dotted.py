@@ -7,7 +7,7 @@ from typing import Any, get_origin
 
 from fastwire.systems import grammars
 
-from ...config.connection import connection_model
+from ...config.brokers.connection import connection_model
 from ...config.table import Table, table_in
 
 

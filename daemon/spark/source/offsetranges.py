@@ -13,7 +13,7 @@ from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, Start, TopicChoice
-from ...config.end import End
+from ...config.values.end import End
 from ...systems.links.link import BrokerLink
 from ...systems.reading.clusterreader import Driver
 from ...systems.reading.pulled import PulledPartition

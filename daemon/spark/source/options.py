@@ -9,8 +9,8 @@ from fastwire.position import Position
 from fastwire.systems import row_of
 
 from ...config import ConfigError, Connection, Problem, parse_connection, parse_duration
-from ...config.connection import connection_model
-from ...config.text import nearest
+from ...config.brokers.connection import connection_model
+from ...config.values.text import nearest
 from .dialects import EARLIEST, LATEST, Dialect, likely_dialect, option_elsewhere
 from .dotted import in_table, keys_of_tables
 from .ranges import QueryPartition

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...config import parse_size
-from ...config.text import nearest
+from ...config.values.text import nearest
 
 __all__ = ["INT32", "INT64", "json_table", "milliseconds", "names", "one_of", "size", "switch", "text", "whole"]
 

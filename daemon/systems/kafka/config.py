@@ -8,13 +8,13 @@ from pydantic import Field
 from fastwire.kafka.groups.assignor import Assignor
 from fastwire.kafka.protocol.sasl import check_extension
 
-from ...config.access import AuthConfig
-from ...config.connection import Tell
-from ...config.fields import Count, SomeTime, Text, WireSize, WireTime
-from ...config.secured import Secured
-from ...config.source import SubscribedSource
-from ...config.sparksource import SubscribedBrokers
-from ...config.text import KeyPath
+from ...config.brokers.access import AuthConfig
+from ...config.brokers.connection import Tell
+from ...config.brokers.secured import Secured
+from ...config.brokers.source import SubscribedSource
+from ...config.brokers.sparksource import SubscribedBrokers
+from ...config.values.fields import Count, SomeTime, Text, WireSize, WireTime
+from ...config.values.text import KeyPath
 
 
 class KafkaAuthConfig(AuthConfig):

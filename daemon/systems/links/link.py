@@ -14,7 +14,7 @@ from fastwire.connection import ChunkConnection, ChunkReady
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.grammar import Grammar
 
-from ...config.secured import Secured
+from ...config.brokers.secured import Secured
 from ...net.endpoint import LinkLost, WrongProtocol
 from ...net.tls import ClientTls
 from ...net.transport import Transport, open_transport

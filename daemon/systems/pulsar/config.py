@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ...config.connection import Tell
-from ...config.fields import FolderPath, Natural, Switch, Text, WireNatural
-from ...config.secured import Secured
-from ...config.source import SubscribedSource
-from ...config.sparksource import SubscribedBrokers
+from ...config.brokers.connection import Tell
+from ...config.brokers.secured import Secured
+from ...config.brokers.source import SubscribedSource
+from ...config.brokers.sparksource import SubscribedBrokers
 from ...config.table import Table
-from ...config.text import KeyPath
+from ...config.values.fields import FolderPath, Natural, Switch, Text, WireNatural
+from ...config.values.text import KeyPath
 
 
 class EncryptionConfig(Table):

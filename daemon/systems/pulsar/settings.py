@@ -11,7 +11,7 @@ from fastwire.pulsar.names.topic import ServiceUrl
 from fastwire.pulsar.protocol.completion import OnFailure
 
 from ...config import ConfigError, Connection, Problem, TopicChoice
-from ...config.secretpath import shown_path
+from ...config.values.secretpath import shown_path
 from ...net.auth import Credentials, NoCredentials
 from ..links.link import LinkSettings, tls_fields
 from ..writer import Keys

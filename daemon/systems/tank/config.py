@@ -5,11 +5,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ...config.connection import Connection, Tell
-from ...config.fields import Natural, SomeTime, Text
-from ...config.source import SourceConfig, refuse_time
-from ...config.sparksource import SparkBrokers
-from ...config.text import KeyPath
+from ...config.brokers.connection import Connection, Tell
+from ...config.brokers.source import SourceConfig, refuse_time
+from ...config.brokers.sparksource import SparkBrokers
+from ...config.values.fields import Natural, SomeTime, Text
+from ...config.values.text import KeyPath
 
 NO_TIME = (
     "names a time, and a TANK broker finds no message by its time: read from the earliest message, or name the "

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ...config.connection import Tell
-from ...config.fields import Count, Natural, SomeTime, Text, WireNatural
-from ...config.secured import Secured
-from ...config.source import SubscribedSource, refuse_time
-from ...config.sparksource import SparkBrokers
-from ...config.text import KeyPath
+from ...config.brokers.connection import Tell
+from ...config.brokers.secured import Secured
+from ...config.brokers.source import SubscribedSource, refuse_time
+from ...config.brokers.sparksource import SparkBrokers
+from ...config.values.fields import Count, Natural, SomeTime, Text, WireNatural
+from ...config.values.text import KeyPath
 
 NO_TIME = (
     "names a time, and a TubeMQ broker finds no message by its time: read from the earliest or the latest message, or "

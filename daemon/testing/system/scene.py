@@ -19,7 +19,7 @@ from fastwire.systems import grammar_of
 from fastwire.wire.pool import Pool
 
 from ...config import PipelineConfig, SourceConfig, SubscribedSource, parse_config
-from ...config.source import source_model
+from ...config.brokers.source import source_model
 from ...devbroker.base import DevBroker
 from ...pipeline.pipeline import Pipeline
 from ...pipeline.roll import RollPolicy

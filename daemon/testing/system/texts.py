@@ -10,8 +10,8 @@ from fastwire.position import Position, Positions, positions_of
 from fastwire.systems import grammar_of, row_of
 
 from ...config import ConfigError, SubscribedSource, parse_connection, parse_url
-from ...config.connection import keys_of_systems
-from ...config.source import source_model
+from ...config.brokers.connection import keys_of_systems
+from ...config.brokers.source import source_model
 from .scene import TOPIC, configured
 from .suite import SystemSuite
 

@@ -19,7 +19,7 @@ from fastwire.pulsar.format.payload import Record, encode_single_entry
 from fastwire.systems import SYSTEMS
 from fastwire_daemon.cli.infer.command import Format
 from fastwire_daemon.cli.infer.configuration import write_new
-from fastwire_daemon.config.fields import DATASET_TYPES
+from fastwire_daemon.config.values.fields import DATASET_TYPES
 from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker

@@ -7,7 +7,7 @@ import pytest
 
 from fastwire_daemon.cli.stores import catalog_at
 from fastwire_daemon.config import ConfigError, parse_config
-from fastwire_daemon.config.catalog import catalog_of
+from fastwire_daemon.config.sinks.catalog import catalog_of
 
 TEXT = """
 [pipelines.orders.source]

@@ -23,9 +23,9 @@ from fastwire_daemon.config import (
     parse_config,
     parse_start,
 )
-from fastwire_daemon.config import fields as fields_module
-from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.brokers.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.model import DaemonConfig, PipelineConfig, RollConfig, SinkConfig
+from fastwire_daemon.config.values import fields as fields_module
 from fastwire_daemon.systems.kafka.config import KafkaAuthConfig, KafkaSourceConfig
 from fastwire_daemon.systems.pulsar.config import EncryptionConfig, PulsarSourceConfig
 from tests.support.config_file import COLUMNS, MINIMAL, one, problem, problems, sink, source

@@ -7,7 +7,7 @@ import pytest
 
 from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
-from fastwire_daemon.config.rowwise import engine, read_query, read_transform
+from fastwire_daemon.config.sql.rowwise import engine, read_query, read_transform
 
 ORDER = {"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "long"}, {"name": "amount", "type": ["null", "double"]}, {"name": "email", "type": "string"},
@@ -147,7 +147,7 @@ def test_results_that_no_file_holds(text: str, reason: str) -> None:
 
 
 def test_a_constant_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._TIME_S", 0.2)
+    monkeypatch.setattr("fastwire_daemon.config.sql.process._TIME_S", 0.2)
     with pytest.raises(
         ValueError, match=r"does not fit the columns: the query takes more than 0\.2 s of processor time"
     ):

@@ -8,7 +8,7 @@ import typer
 
 from fastwire_daemon.cli.check.command import check
 from fastwire_daemon.config import Config, ConfigError, Secured, parse_config
-from fastwire_daemon.config.secretpath import shown_path
+from fastwire_daemon.config.values.secretpath import shown_path
 from fastwire_daemon.systems.pulsar.config import EncryptionConfig
 from fastwire_daemon.systems.pulsar.settings import decryptor
 from tests.support.config_file import problem, problems, sink, source

@@ -15,9 +15,9 @@ from fastwire_daemon.config import (
     json_schema,
     parse_config,
 )
-from fastwire_daemon.config.catalog import catalog_of
-from fastwire_daemon.config.sparksource import brokers_model
-from fastwire_daemon.config.store import StoreUrl
+from fastwire_daemon.config.brokers.sparksource import brokers_model
+from fastwire_daemon.config.sinks.catalog import catalog_of
+from fastwire_daemon.config.sinks.store import StoreUrl
 from tests.support.config_file import problems
 
 LEAST = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.config import ConfigError, SinkConfig
-from fastwire_daemon.config.store import StoreUrl
+from fastwire_daemon.config.sinks.store import StoreUrl
 from fastwire_daemon.dataset.place import bucket_of
 from fastwire_daemon.dataset.storage.bucket import Bucket
 from tests.support.config_file import MINIMAL, one, problem, source

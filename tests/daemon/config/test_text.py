@@ -14,8 +14,8 @@ from fastwire_daemon.config import (
     parse_duration,
     parse_size,
 )
-from fastwire_daemon.config.address import parse_http_address, parse_url
-from fastwire_daemon.config.text import interpolate, key_lines
+from fastwire_daemon.config.values.address import parse_http_address, parse_url
+from fastwire_daemon.config.values.text import interpolate, key_lines
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.config import ConfigError, PipelineConfig, parse_config
-from fastwire_daemon.config.topicplaces import (
+from fastwire_daemon.config.sinks.topicplaces import (
     config_of_every_topic,
     config_of_topic,
     dataset_name,

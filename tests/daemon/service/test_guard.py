@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fastwire_daemon.config import HttpAddress
-from fastwire_daemon.config.address import host_of
+from fastwire_daemon.config.values.address import host_of
 from fastwire_daemon.service import guard
 from fastwire_daemon.service.guard import is_ours, most_connections
 from fastwire_daemon.service.http import HttpServer

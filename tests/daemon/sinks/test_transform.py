@@ -13,7 +13,7 @@ from fastwire.decode.avro.schema import compile_avro
 from fastwire.decode.evolution import columns_of
 from fastwire.decode.program import SchemaError
 from fastwire_daemon.config.decode import RegistryConfig
-from fastwire_daemon.config.rowwise import Query, read_query, read_transform
+from fastwire_daemon.config.sql.rowwise import Query, read_query, read_transform
 from fastwire_daemon.dataset.commitlog.entry import LogEntry, entry_name
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
@@ -207,7 +207,7 @@ def test_a_row_whose_query_has_no_end_is_a_dead_letter(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("_TIME_S", 0.5), ("_WALL", 1000), ("_QUIET_S", 0.0)):
-        monkeypatch.setattr(f"fastwire_daemon.config.sqlprocess.{name}", value)
+        monkeypatch.setattr(f"fastwire_daemon.config.sql.process.{name}", value)
     sink = opened(transformed(LONG))
     reasons: list[str | None] = []
     monkeypatch.setattr(sink, "_on_full", reasons.append)
@@ -223,7 +223,7 @@ def test_a_row_whose_query_has_no_end_is_a_dead_letter(
 
 
 def test_a_query_without_end_ends_with_the_sink(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._QUIET_S", 0.0)
+    monkeypatch.setattr("fastwire_daemon.config.sql.process._QUIET_S", 0.0)
     sink = opened(decoder := transformed(LONG))
     monkeypatch.setattr(sink, "_on_full", lambda why: sink.interrupt() if why else None)
     with pytest.raises(SinkFailedError, match="stopped while it waited: the query of the transform has run for"):
@@ -233,7 +233,7 @@ def test_a_query_without_end_ends_with_the_sink(opened: Opened, monkeypatch: pyt
 
 def test_a_process_that_does_not_run_is_no_fault_of_its_rows(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("_QUIET_S", 0.0), ("_LOOK_S", 0.0), ("_TIME_S", 0.0), ("_TIME_ROW_S", 0.01)):
-        monkeypatch.setattr(f"fastwire_daemon.config.sqlprocess.{name}", seconds)
+        monkeypatch.setattr(f"fastwire_daemon.config.sql.process.{name}", seconds)
     sink, feed = opened(decoder := transformed("SELECT id FROM batch")), GivenFeed()
     sink.write(feed.chunk_of(orders(["a"])))
     process = decoder._process._process
@@ -402,6 +402,6 @@ def test_rows_in_another_order_void_the_roll(opened: Opened, monkeypatch: pytest
 
 def test_a_process_that_does_not_start_voids_the_roll(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = opened(transformed("SELECT id FROM batch"))
-    monkeypatch.setattr("fastwire_daemon.config.sqlprocess._MAIN", "raise SystemExit(3)")
+    monkeypatch.setattr("fastwire_daemon.config.sql.process._MAIN", "raise SystemExit(3)")
     with pytest.raises(SinkFailedError, match="the process of the transform: it does not start"):
         sink.write(GivenFeed().chunk_of(orders(["a"])))

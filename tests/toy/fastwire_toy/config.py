@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from fastwire_daemon.config.connection import Connection
-from fastwire_daemon.config.source import SourceConfig
+from fastwire_daemon.config.brokers.connection import Connection
+from fastwire_daemon.config.brokers.source import SourceConfig
 
 
 class ToyConnection(Connection):

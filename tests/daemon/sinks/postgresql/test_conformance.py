@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.config.database import connection_uri
+from fastwire_daemon.config.sinks.database import connection_uri
 from fastwire_daemon.dataset.tableschema import data_columns
 from fastwire_daemon.sinks.postgresql.options import PostgresOptions
 from fastwire_daemon.sinks.postgresql.session import Server

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 
-from fastwire_daemon.config.access import TlsConfig
+from fastwire_daemon.config.brokers.access import TlsConfig
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.net.tls import ClientTls
 from fastwire_daemon.systems.kafka.config import KafkaAuthConfig

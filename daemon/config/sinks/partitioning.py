@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from .connection import Tell
-from .text import KeyPath, kind, nearest
+from ..brokers.connection import Tell
+from ..values.text import KeyPath, kind, nearest
 
 if TYPE_CHECKING:
     from fastwire.decode.program import Step

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from .fields import FolderPath, IssuerUrl, Password, Secret, Switch, Text, UserName
-from .table import Table
+from ..table import Table
+from ..values.fields import FolderPath, IssuerUrl, Password, Secret, Switch, Text, UserName
 
 
 class OAuth2Config(Table):

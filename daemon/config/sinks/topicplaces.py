@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .connection import Tell
-from .decode import check_schema
-from .fields import TOPIC
-from .model import PipelineConfig
+from ..brokers.connection import Tell
+from ..decode import check_schema
+from ..model import PipelineConfig
+from ..problem import ConfigError, Problem
+from ..values.fields import TOPIC
+from ..values.text import KeyPath
 from .partitioning import UNPARTITIONED
-from .problem import ConfigError, Problem
 from .store import parse_dataset_path
-from .text import KeyPath
 
 MOST_BYTES = 120  # of a name; catalogs allow 128 or 255, and a path may have more around it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -8,10 +8,10 @@ from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 from fastwire.grammar import NamePattern, TopicPattern
 from fastwire.systems import grammar_of
 
+from ..values.end import EndField, parse_end
+from ..values.fields import Pattern, StartField, Text, Topic, group_named, parse_start
+from ..values.text import KeyPath
 from .connection import Connection, Tell, connection_model, model_for, model_of
-from .end import EndField, parse_end
-from .fields import Pattern, StartField, Text, Topic, group_named, parse_start
-from .text import KeyPath
 
 
 class TopicChoice(NamedTuple):

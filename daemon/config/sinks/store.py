@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
-from .connection import Tell
-from .fields import TABLE_TYPES, FolderPath, Password, Switch, Text, read_path
-from .table import Table
-from .text import KeyPath, either, format_size, parse_size
+from ..brokers.connection import Tell
+from ..table import Table
+from ..values.fields import TABLE_TYPES, FolderPath, Password, Switch, Text, read_path
+from ..values.text import KeyPath, either, format_size, parse_size
 
 SCHEMES = ("s3://", "az://", "gs://")
 # What may be in a name and means the same in each URL and each listing.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..values.text import nearest
 from .arrowcolumns import arrow_schema, check_result, names_of_records, types_of_records
-from .text import nearest
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fastwire.decode.evolution import Column
 
-    from .sqlprocess import SqlProcess
+    from .process import SqlProcess
 
 TABLE = "batch"
 """The only table of a query."""
@@ -394,7 +394,7 @@ def _bound(query: Query, schema: "pa.Schema") -> "tuple[Query, pa.Schema]":
     """
     import pyarrow as pa
 
-    from .sqlprocess import QueryError, RowsError, SqlProcess
+    from .process import QueryError, RowsError, SqlProcess
 
     names = [name.lower() for name in schema.names]
     if repeated := next((name for name in schema.names if names.count(name.lower()) > 1), None):
@@ -427,7 +427,7 @@ def _compute(runner: "SqlProcess | _Here", sql: str) -> None:
     """
     import pyarrow as pa
 
-    from .sqlprocess import NoMemoryError, NoTimeError, QueryError, RowsError
+    from .process import NoMemoryError, NoTimeError, QueryError, RowsError
 
     try:
         runner.select(sql, pa.RecordBatch.from_pydict({ROW: [0]}))
@@ -448,7 +448,7 @@ class _Here:
         import duckdb
         import pyarrow as pa
 
-        from .sqlprocess import QueryError
+        from .process import QueryError
 
         self._engine.register(TABLE, pa.Table.from_batches([source]))
         try:

@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 from pydantic import SecretStr
 
-from .connection import Tell
-from .fields import Password, Text
+from ..brokers.connection import Tell
+from ..table import Table
+from ..values.fields import Password, Text
+from ..values.text import KeyPath
 from .store import KEY_OF_AWS, check_key_of_aws, has_password
-from .table import Table
-from .text import KeyPath
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")

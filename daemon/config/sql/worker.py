@@ -1,7 +1,7 @@
 """The process that runs the query of a transform, with limits of the kernel for all its memory and its processor time.
 
 A query that takes more fails, or ends this process (by SIGPROF for the time), and never the daemon. It answers requests
-on stdin until that ends: see ``sqlprocess.py``.
+on stdin until that ends: see ``process.py``.
 """
 
 import os
@@ -15,8 +15,8 @@ import duckdb
 import orjson
 import pyarrow as pa
 
+from .process import SIZES, room_for
 from .rowwise import TABLE, engine, first_line, landing_sql
-from .sqlprocess import SIZES, room_for
 
 # Errors of a query, or of its columns. Other errors come of the rows.
 _OF_A_QUERY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)

@@ -22,7 +22,7 @@ import orjson
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MAIN = "from fastwire_daemon.config.sqlworker import main; main()"
+_MAIN = "from fastwire_daemon.config.sql.worker import main; main()"
 SIZES = Struct("<IQ")
 """Bytes of the JSON and of the Arrow stream of a request or an answer, which stand before both."""
 _END_S = 5.0

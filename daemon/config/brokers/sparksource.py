@@ -19,11 +19,11 @@ from pydantic import (
 
 from fastwire.systems import grammar_of
 
+from ..table import Table
+from ..values.fields import Column, Count, FolderPath, Rows, SomeTime, Start, Text, parse_start
+from ..values.text import KeyPath
 from .connection import Tell, keys_of_systems, model_for, model_of
-from .fields import Column, Count, FolderPath, Rows, SomeTime, Start, Text, parse_start
 from .source import Reading
-from .table import Table
-from .text import KeyPath
 
 
 def _start(value: object) -> Start:

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from .connection import Tell
-from .text import KeyPath
+from ..brokers.connection import Tell
+from ..values.text import KeyPath
 
 DATABASE_KEYS = ("url", "password", "mode", "key", "envelope", "types", "timeout")
 """Keys of a sink that only a database has."""

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from fastwire.systems import grammar_of, grammar_without_tls, grammars, package_of
 
-from .fields import Url
-from .table import Table, table_in
-from .text import KeyPath
+from ..table import Table, table_in
+from ..values.fields import Url
+from ..values.text import KeyPath
 
 Tell = Callable[[KeyPath, str], None]
 """Receives the path of a key and the message of a problem with it."""
@@ -52,7 +52,7 @@ def model_of(system: str, name: str, base: type[C]) -> type[C]:
 
     The first call for a system imports the module.
     """
-    room = f"{__package__.rpartition('.')[0]}.systems"
+    room = f"{__package__.rpartition('.config.')[0]}.systems"
     model: type[C] = getattr(import_module(f"{package_of(system, room)}.config"), name, base)
     assert issubclass(model, base)
     return model

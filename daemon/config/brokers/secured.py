@@ -5,9 +5,9 @@ from typing import Any
 
 from fastwire.systems import grammar_of
 
+from ..values.text import KeyPath, either
 from .access import AuthConfig, TlsConfig
 from .connection import Connection, Tell
-from .text import KeyPath, either
 
 _WAYS_IN = ["token", "token_file", "user", "oauth2", "provider"]
 

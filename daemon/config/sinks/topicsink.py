@@ -6,9 +6,9 @@ from typing import Any
 from fastwire.grammar import Grammar
 from fastwire.systems import grammar_named
 
-from .connection import Tell, connection_model
+from ..brokers.connection import Tell, connection_model
+from ..values.text import KeyPath
 from .store import check_store
-from .text import KeyPath
 
 DATASET_KEYS = (
     "path",
