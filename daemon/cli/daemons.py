@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ..config import ConfigError, HttpAddress, Problem, load_config
 from ..config.values.address import parse_http_address
+from ..runtime.amounts import counted, format_bytes
 from ..runtime.health import MOST_SHOWN, Health
 from ..service.client import NoDaemonError, local_address, read_status
-from ..service.progress import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
     roll, commits = table_of(pipeline, "roll"), _count(pipeline, "commits")
     yield Fact(
         "committed",
-        f"{_count(pipeline, 'rows_committed'):,} rows in {commits:,} commit{'' if commits == 1 else 's'}; "
+        f"{_count(pipeline, 'rows_committed'):,} rows in {counted(commits, 'commit')}; "
         f"{_count(roll, 'rows'):,} rows are not committed yet ({format_bytes(_count(roll, 'bytes'))})",
     )
     if dead_letters := _count(pipeline, "dead_letters"):

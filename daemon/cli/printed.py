@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.amounts import counted, format_bytes
 from ..runtime.terminal import printable
 from .say import say
 
@@ -130,8 +131,6 @@ _MOST_LINES = 20  # the most lines of one list: a dataset may have a thousand lo
 
 def show_table_report(report: "TableReport") -> None:
     """Print the report of `verify` on a table of a database."""
-    from ..dataset.proof.report import counted
-
     say(f"{report.name}: {counted(len(report.problems), 'problem') if report.problems else 'sound'}")
     say(f"  {counted(report.rows, 'row')}, {report.mode}; {counted(report.partitions, 'partition')}")
     say(
@@ -146,8 +145,6 @@ def show_table_report(report: "TableReport") -> None:
 
 def show_report(report: "VerifyReport") -> None:
     """Print the report of `verify` on a dataset, the most important first and one fact in a line."""
-    from ..dataset.proof.report import counted
-
     say(f"{report.path}: {'sound' if report.ok else counted(len(report.problems), 'problem')}")
     _show_list("problems", [f"{each.kind}: {each.where}: {each.text}" for each in report.problems])
     _show_list("to do", list(dict.fromkeys(f"{each.kind}: {each.todo}" for each in report.problems)))
@@ -180,12 +177,9 @@ def _log_names(report: "VerifyReport") -> list[str]:
 
 def _content(report: "VerifyReport") -> Iterator[str]:
     """Yield what a dataset has, a fact a line; what is zero is left out."""
-    from ..dataset.proof.report import counted
-    from ..service.progress import format_bytes
-
     if report.system:
         yield f"{counted(report.rows, 'row')} in {counted(report.files, 'file')}, {format_bytes(report.nbytes)}"
-        yield f"{report.entries:,} log entr{'y' if report.entries == 1 else 'ies'}, of {report.system}"
+        yield f"{counted(report.entries, 'log entry', 'log entries')}, of {report.system}"
     if (table := report.table) is not None:
         rows = "rows that it does not count" if table.rows is None else counted(table.rows, "row")
         yield f"table of {table.format}, version {table.version:,}: {rows} in {counted(table.files, 'file')}"
@@ -219,10 +213,7 @@ def _show_list(title: str, lines: Sequence[str]) -> None:
 
 def show_expired(found: "Expired", *, dry_run: bool) -> None:
     """Print the result of `expire`."""
-    from ..dataset.proof.report import counted
-    from ..service.progress import format_bytes
-
-    entries = f"{found.entries:,} log entr{'y' if found.entries == 1 else 'ies'}"
+    entries = counted(found.entries, "log entry", "log entries")
     dead_letters = f", and {counted(found.dead_letters, 'file')} of dead letters" if found.dead_letters else ""
     say(
         f"{found.path}: {entries} {'would expire' if dry_run else 'expired'}: {counted(found.rows, 'row')} in "
@@ -233,8 +224,6 @@ def show_expired(found: "Expired", *, dry_run: bool) -> None:
 
 def show_erased(found: "Erasure", *, dry_run: bool) -> None:
     """Print the result of `erase`."""
-    from ..dataset.proof.report import counted
-
     say(
         f"{found.path}: {counted(found.rows, 'row')} {'would be erased' if dry_run else 'erased'} from "
         f"{counted(found.files, 'file')}, of {found.looked_into:,} looked into"

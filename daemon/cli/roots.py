@@ -10,6 +10,7 @@ import typer
 
 from fastwire.errors import FastwireError
 
+from ..runtime.amounts import counted, format_bytes
 from .exits import EXIT_FAILED
 from .say import say
 
@@ -58,8 +59,6 @@ class Each:
 
 def _tell_failed(failed: Mapping[str, str], *, err: bool = False) -> None:
     """Print why datasets failed: those with one reason together, the first reasons only."""
-    from ..dataset.proof.report import counted
-
     reasons: dict[str, list[str]] = {}
     for place, why in failed.items():
         reasons.setdefault(why.removeprefix(f"{place}: ").replace(place, "it"), []).append(place)
@@ -95,7 +94,6 @@ class Erased:
 
     def show(self, *, dry_run: bool) -> None:
         """Print the totals, and the datasets with something to tell."""
-        from ..dataset.proof.report import counted
         from .printed import show_erased
 
         meant = [each for each in self._found if each.rows or each.dead_letters]
@@ -124,7 +122,6 @@ class ExpiredOfAll:
 
     def show(self, *, dry_run: bool) -> None:
         """Print the totals, and the first datasets in which something has expired or is deleted."""
-        from ..dataset.proof.report import counted
         from .printed import show_expired
 
         rows, files = (sum(getattr(each, name) for each in self._found) for name in ("rows", "files"))
@@ -185,8 +182,6 @@ class Verified:
         if as_json:
             say(json.dumps(self.to_json()))
             return
-        from ..dataset.proof.report import counted
-        from ..service.progress import format_bytes
         from .printed import show_report
 
         totals = self._totals

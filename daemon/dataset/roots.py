@@ -11,8 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from fastwire.coverage import Coverage
-
 from ..config import SinkConfig
 from ..config.sinks.store import StoreUrl, parse_dataset_path
 from ..config.sinks.topicplaces import place_pattern
@@ -139,11 +137,3 @@ def _names(sink: SinkConfig, base: str) -> list[str]:
         return os.listdir(Path(base or "/") if sink.path is not None and sink.path.is_absolute() else Path(base or "."))
     except FileNotFoundError:
         return []
-
-
-def coverage_of(found: list[Standing]) -> Coverage:
-    """Return what has landed in all of these datasets."""
-    together = Coverage()
-    for standing in found:
-        together.update(standing.landed.coverage)
-    return together

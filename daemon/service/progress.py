@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..runtime.amounts import counted, format_bytes
 from ..runtime.rates import Rate
 from ..runtime.terminal import printable
 
@@ -72,21 +73,9 @@ def progress_line(facts: ProgressFacts, rows_per_s: float) -> str:
         format_bytes(facts.payload_bytes),
     ]
     if facts.files is not None:
-        parts.append(f"{facts.files:,} file{'' if facts.files == 1 else 's'}")
+        parts.append(counted(facts.files, "file"))
     if facts.memory_limit:
         parts.append(f"memory {format_bytes(facts.memory_bytes)} of {format_bytes(facts.memory_limit)}")
     if facts.note:
         parts.append(printable(facts.note))
     return "  ".join(parts)
-
-
-def format_bytes(count: int) -> str:
-    """Return a number of bytes in readable form: ``17.3 MB``."""
-    if count < 1000:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 999.5:
-            return f"{value:.1f} {unit}" if value < 99.95 else f"{value:.0f} {unit}"
-    return f"{value / 1000:.1f} TB"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .progress import format_bytes
+from ..runtime.amounts import counted, format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +43,14 @@ class Totals:
 
     def sentence(self, name: str) -> str:
         """Return the totals of pipeline ``name`` for a person."""
-        said = f"{name} has ended: {self.rows:,} row{'' if self.rows == 1 else 's'} committed"
+        said = f"{name} has ended: {counted(self.rows, 'row')} committed"
         if self.dead_letters:
-            said += f" and {self.dead_letters:,} dead letter{'' if self.dead_letters == 1 else 's'}"
+            said += f" and {counted(self.dead_letters, 'dead letter')}"
         if not self.rows:
             return said
         said += f" ({format_bytes(self.payload_bytes)})"
         if self.files:
-            said += f" in {self.files:,} file{'' if self.files == 1 else 's'} ({format_bytes(self.file_bytes)})"
+            said += f" in {counted(self.files, 'file')} ({format_bytes(self.file_bytes)})"
         if self.seconds > 0:
             said += f", {self.seconds:,.1f} s, {self.rows / self.seconds:,.0f} rows/s"
             said += f", {self.cpu_s / self.rows * 1e6:.2f} µs of CPU a row"

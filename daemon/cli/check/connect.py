@@ -8,8 +8,8 @@ from fastwire.errors import FastwireError
 
 from ...config import Config, Connection, PipelineConfig, Secured, TopicChoice
 from ...config.brokers.source import Reading, SourceConfig
-from ...dataset.proof.report import counted
 from ...pipeline.topicchoice import ledger_options
+from ...runtime.amounts import counted
 from ...systems.ledger import LedgerFinding
 from ...systems.registry import system_named
 from .checks import CheckResult

@@ -10,8 +10,8 @@ from fastwire.errors import FastwireError
 from ...config import ConfigError, PipelineConfig
 from ...config.sinks.topicplaces import config_of_topic, dataset_name, dataset_names
 from ...dataset.place import bucket_of
-from ...dataset.proof.report import counted
 from ...dataset.roots import Standing, standing_of
+from ...runtime.amounts import counted
 from ...runtime.errors import NoRecordYet
 from ...sinks.registry import dataset_options, value_decoder
 from ...systems.registry import topic_schemas

@@ -8,6 +8,7 @@ import typer
 from fastwire.errors import FastwireError
 from fastwire.systems import grammars
 
+from ...runtime.amounts import counted
 from ..options import BrokerOptions, DatasetPlace, StoreAccess, argument, with_broker_options
 from ..say import say
 
@@ -99,7 +100,6 @@ def _replay(
 
     from ...config.values.fields import TOPIC
     from ...dataset.deadletters.replay import Replay
-    from ...dataset.proof.report import counted
     from ...dataset.storage.bucket import Bucket
     from ...runtime.logs import configure
     from ...systems.registry import recall_of, system_named

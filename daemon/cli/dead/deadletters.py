@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...runtime.amounts import counted
 from ..options import argument
 from ..say import say
 
@@ -82,7 +83,6 @@ class DeadLetterReasons:
                 )
             )
             return
-        from ...dataset.proof.report import counted
 
         replayed = f", {self._replayed:,} of them written back to a topic" if self._replayed else ""
         say(f"{self._path}: {counted(dead_letters, 'dead letter')}, {counted(rows, 'row')}{replayed}")

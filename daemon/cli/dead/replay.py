@@ -10,6 +10,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, format_position, nest, parse_position, unnest
 
 from ...net.backoff import Backoff
+from ...runtime.amounts import counted
 from ...runtime.errors import DatasetError, SinkFailedError
 from ...systems.produced import ProduceError
 from ...systems.recall import Recall, RecordsGone
@@ -342,7 +343,6 @@ def _ends_from_json(tree: Mapping[str, Any]) -> dict[Log, Position]:
 
 
 def _count(intent: "Intent") -> str:
-    from ...dataset.proof.report import counted
 
     return counted(sum(each.last - each.first + 1 for each in intent.facts.dead_letters), "dead letter")
 

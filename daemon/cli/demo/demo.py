@@ -25,7 +25,7 @@ from fastwire.systems import SYSTEMS
 from ...config import parse_connection
 from ...devbroker.base import dev_broker
 from ...devbroker.server import running
-from ...service.progress import format_bytes
+from ...runtime.amounts import format_bytes
 from ...systems.load import Load
 from ...systems.registry import system_named
 from ...systems.writer import WriteOptions

@@ -7,6 +7,7 @@ import typer
 
 from fastwire.systems import grammar_named
 
+from ...runtime.amounts import counted
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 from ..say import say
 from ..topicnames import complete_topic
@@ -67,7 +68,6 @@ def infer(
     from fastwire.decode.program import SchemaError
 
     from ...config import ConfigError, parse_config, parse_connection
-    from ...dataset.proof.report import counted
     from ...runtime.logs import configure
     from ...systems.registry import system_named
     from .configuration import Place, configuration, lines, write_new

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from fastwire.decode.json.inference import Fact, Inference
 from fastwire.errors import FastwireError
 
-from ...dataset.proof.report import counted
 from ...net.schemaregistry import RegistrySchema, TopicSchemas, UnknownSchemaError
+from ...runtime.amounts import counted
 from .framing import WRAPPER, Kind, Sorted
 
 Say = Callable[[str], None]

@@ -8,8 +8,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from fastwire.errors import FastwireError
 
+from ...runtime.amounts import counted, format_bytes
 from ...runtime.logs import console
-from ...service.progress import Progress, ProgressFacts, format_bytes
+from ...service.progress import Progress, ProgressFacts
 from ...systems.load import Load
 from ...systems.produced import Produced
 from ...systems.writer import Put, Writer
@@ -131,8 +132,8 @@ def _sum_up(writer: Writer, seconds: float) -> None:
     produced = writer.produced
     rate = produced.records / seconds if seconds > 0 else 0.0
     say(
-        f"{produced.records:,} record{'' if produced.records == 1 else 's'} confirmed in {writer.topic},"
-        f" {format_bytes(produced.bytes)} in {produced.entries:,} entr{'y' if produced.entries == 1 else 'ies'};"
+        f"{counted(produced.records, 'record')} confirmed in {writer.topic},"
+        f" {format_bytes(produced.bytes)} in {counted(produced.entries, 'entry', 'entries')};"
         f" {seconds:.1f} s, {rate:,.0f} records/s",
         err=True,
     )

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...config import HttpAddress
+from ...runtime.amounts import format_bytes
 from ...runtime.health import Health
 from ...runtime.terminal import printable
-from ...service.progress import format_bytes
 from ..daemons import PLACES, Daemon, dataset_facts, look_at, number_of, summed, table_of, texts_of
 
 _WARNINGS = 3  # of each daemon

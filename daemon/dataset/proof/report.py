@@ -149,8 +149,3 @@ def _log_to_json(report: LogReport) -> dict[str, Any]:
         "ledger_changes": report.ledger_changes,
         "shared": report.shared,
     }
-
-
-def counted(count: int, thing: str, things: str = "") -> str:
-    """Return a number with its noun, in the plural (``things``, by default with an s) if necessary."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {things or f'{thing}s'}"

@@ -5,13 +5,14 @@ The table is read first, so each of its files has a log entry by the time the lo
 
 from collections.abc import Mapping
 
+from ...runtime.amounts import counted
 from ..description import Description
 from ..place import table_of
 from ..storage.base import Storage
 from ..tableformat import Seen, TableStoppedError
 from ..tables.publication import check_fields
 from .findings import Problem
-from .report import TableReport, VerifyReport, counted
+from .report import TableReport, VerifyReport
 
 
 class TableAudit:

@@ -20,6 +20,7 @@ from crc32c import crc32c
 from fastwire.coverage import Coverage, OverlapError, UndeclaredGapError
 from fastwire.position import Log, Position, Span, format_position, positions_of
 
+from ...runtime.amounts import counted
 from ...runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
 from ..commitlog.checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
 from ..commitlog.deadletterfile import read_dead_letters
@@ -32,7 +33,7 @@ from ..storage.bucket import Bucket
 from ..storage.disk import Disk
 from .content import checksum_of, misplaced_rows, row_counter
 from .findings import Problem
-from .report import LogReport, VerifyReport, counted
+from .report import LogReport, VerifyReport
 
 if TYPE_CHECKING:
     from .tableaudit import TableAudit

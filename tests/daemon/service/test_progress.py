@@ -5,7 +5,8 @@ from functools import partial
 
 from rich.console import Console
 
-from fastwire_daemon.service.progress import Progress, ProgressFacts, format_bytes, progress_line
+from fastwire_daemon.runtime.amounts import format_bytes
+from fastwire_daemon.service.progress import Progress, ProgressFacts, progress_line
 
 
 class Clock:
