@@ -1,9 +1,7 @@
 """Files without the rows that a condition means: counted first, and written again only where there are some."""
 
-import gzip
-import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
@@ -15,6 +13,7 @@ import zstandard
 
 from ..commitlog.deadletterfile import ERASED, Outbox
 from ..commitlog.ipcfile import opened_ipc_file
+from ..commitlog.linefile import OPENED
 from .condition import Condition
 
 
@@ -106,7 +105,7 @@ def _copy_arrow(file: BinaryIO, condition: Condition, write: Write) -> int:
 # --- JSON Lines
 
 
-def _look_lines(lines: Iterator[bytes], condition: Condition) -> Found:
+def _look_lines(lines: Iterable[bytes], condition: Condition) -> Found:
     meant, known, any_line = 0, False, False
     for line in lines:
         row = orjson.loads(line)
@@ -116,7 +115,7 @@ def _look_lines(lines: Iterator[bytes], condition: Condition) -> Found:
     return Found(meant, known or not any_line)
 
 
-def _copy_lines(lines: Iterator[bytes], condition: Condition, write: Write) -> int:
+def _copy_lines(lines: Iterable[bytes], condition: Condition, write: Write) -> int:
     kept = 0
     for line in lines:
         if not condition.is_met(orjson.loads(line)):
@@ -125,21 +124,9 @@ def _copy_lines(lines: Iterator[bytes], condition: Condition, write: Write) -> i
     return kept
 
 
-def _plain(file: BinaryIO) -> Iterator[bytes]:
-    return iter(file)
+def _json(extension: str, packer: Callable[[], Any] | None = None) -> Rewriter:
+    lines = OPENED[extension]
 
-
-def _gunzipped(file: BinaryIO) -> Iterator[bytes]:
-    with gzip.open(file) as lines:
-        yield from lines
-
-
-def _unzstd(file: BinaryIO) -> Iterator[bytes]:
-    with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as raw:
-        yield from io.BufferedReader(raw)
-
-
-def _json(lines: Callable[[BinaryIO], Iterator[bytes]], packer: Callable[[], Any] | None) -> Rewriter:
     def look(file: BinaryIO, condition: Condition) -> Found:
         return _look_lines(lines(file), condition)
 
@@ -203,9 +190,9 @@ def rewriter(extension: str) -> Rewriter | None:
     return {
         "parquet": Rewriter(_look_parquet, _copy_parquet),
         "arrow": Rewriter(_look_arrow, _copy_arrow),
-        "jsonl": _json(_plain, None),
-        "jsonl.gz": _json(_gunzipped, lambda: zlib.compressobj(wbits=31)),
-        "jsonl.zst": _json(_unzstd, lambda: zstandard.ZstdCompressor().compressobj()),
+        "jsonl": _json("jsonl"),
+        "jsonl.gz": _json("jsonl.gz", lambda: zlib.compressobj(wbits=31)),
+        "jsonl.zst": _json("jsonl.zst", lambda: zstandard.ZstdCompressor().compressobj()),
     }.get(extension)
 
 

@@ -1,16 +1,15 @@
 """Checks of one data file: its number of rows, its bytes, and the positions of its rows."""
 
-import gzip
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow.parquet as pq
-import zstandard
 from crc32c import crc32c
 
 from fastwire.position import Span, positions_of
 
 from ..commitlog.ipcfile import opened_ipc_file
+from ..commitlog.linefile import OPENED
 
 _PIECE_BYTES = 1 << 20
 
@@ -28,13 +27,9 @@ def checksum_of(pieces: Iterable[bytes]) -> int:
 
 def row_counter(extension: str) -> Callable[[BinaryIO], int] | None:
     """Return a function that counts the rows of a file; None for the format of a plug-in."""
-    return {
-        "parquet": _rows_in_parquet,
-        "arrow": _rows_in_arrow,
-        "jsonl": _count_lines,
-        "jsonl.gz": _rows_in_gzip,
-        "jsonl.zst": _rows_in_zstd,
-    }.get(extension)
+    if (opened := OPENED.get(extension)) is not None:
+        return lambda file: _count_lines(opened(file))
+    return {"parquet": _rows_in_parquet, "arrow": _rows_in_arrow}.get(extension)
 
 
 def _rows_in_parquet(file: BinaryIO) -> int:
@@ -44,16 +39,6 @@ def _rows_in_parquet(file: BinaryIO) -> int:
 def _rows_in_arrow(file: BinaryIO) -> int:
     with opened_ipc_file(file, columns=[0]) as reader:
         return sum(batch.num_rows for batch in reader)
-
-
-def _rows_in_gzip(file: BinaryIO) -> int:
-    with gzip.open(file) as lines:
-        return _count_lines(lines)
-
-
-def _rows_in_zstd(file: BinaryIO) -> int:
-    with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as lines:
-        return _count_lines(lines)
 
 
 def _count_lines(file: BinaryIO | Any) -> int:
