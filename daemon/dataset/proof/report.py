@@ -7,6 +7,13 @@ from fastwire.position import Log
 
 from .findings import Problem
 
+# Names in JSON, where they are others.
+_NAMES = {
+    "entries": "log_entries", "nbytes": "bytes", "filtered": "filtered_rows", "unselected": "unselected_rows",
+    "sent": "sent_rows", "replayed": "replayed_entries", "pending": "pending_files", "undeleted": "undeleted_files",
+    "erased": "erased_rows", "unerased": "unerased_files", "removed": "removed_files",
+}  # fmt: skip
+
 
 @dataclass(slots=True)
 class TableReport:
@@ -93,59 +100,14 @@ class VerifyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain dicts, lists, strings and numbers."""
-        return {
-            "path": self.path,
-            "ok": self.ok,
-            "strict": self.strict,
-            "deep": self.deep,
-            "system": self.system,
-            "problems": [
-                {"kind": each.kind, "where": each.where, "text": each.text, "todo": each.todo} for each in self.problems
-            ],
-            "log_entries": self.entries,
-            "files": self.files,
-            "rows": self.rows,
-            "bytes": self.nbytes,
-            "counted_files": self.counted_files,
-            "counted_rows": self.counted_rows,
-            "read_files": self.read_files,
-            "placed_files": self.placed_files,
-            "filtered_rows": self.filtered,
-            "unselected_rows": self.unselected,
-            "sent_rows": self.sent,
-            "dead_letters": self.dead_letters,
-            "dead_letter_rows": self.dead_letter_rows,
-            "replayed_entries": self.replayed,
-            "pending_files": self.pending,
-            "expired_files": self.expired_files,
-            "undeleted_files": self.undeleted,
-            "erased_rows": self.erased,
-            "unerased_files": self.unerased,
-            "removed_files": self.removed,
-            "table": None if self.table is None else asdict(self.table),
-            "logs": [_log_to_json(each) for each in self.logs],
-            "proven": self.proven,
-            "trusted": self.trusted,
-            "unproven": self.unproven,
-        }
+        told = {_NAMES.get(name, name): value for name, value in asdict(self).items()}
+        problems = [{**asdict(each), "todo": each.todo} for each in self.problems]
+        logs = [_log_to_json(each) for each in self.logs]
+        return {"path": self.path, "ok": self.ok, **told, "problems": problems, "logs": logs}
 
 
 def _log_to_json(report: LogReport) -> dict[str, Any]:
-    log = report.log
-    return {
-        "system": log.system,
-        "cluster": log.cluster,
-        "topic": log.topic,
-        "partition": log.partition,
-        "incarnation": log.incarnation,
-        "start": report.start,
-        "end": report.end,
-        "rows": report.rows,
-        "spans": report.spans,
-        "intervals": [list(each) for each in report.intervals],
-        "gaps": [{"from": a, "to": b, "reason": reason} for a, b, reason in report.gaps],
-        "holes": [list(each) for each in report.holes],
-        "held": report.held,
-        "ledger_changes": report.ledger_changes,
-        "shared": report.shared,
-    }
+    told = asdict(report)
+    told |= {name: [list(each) for each in told[name]] for name in ("intervals", "holes")}
+    told["gaps"] = [{"from": a, "to": b, "reason": reason} for a, b, reason in report.gaps]
+    return {**told.pop("log"), **told}
