@@ -71,67 +71,32 @@ def _tell_failed(failed: Mapping[str, str], *, err: bool = False) -> None:
         say(f"and {more:,} more: --json names all", err=err)
 
 
-class Erased:
-    """The sum of erasures from the datasets in ``root``."""
+def show_all_erased(root: str, found: "Sequence[Erasure]", *, dry_run: bool) -> None:
+    """Print the sum of the erasures from the datasets in ``root``, and the datasets with something to tell."""
+    from .printed import show_erased
 
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._found: list[Erasure] = []
-
-    def add(self, found: "Erasure") -> None:
-        """Count the erasure from one dataset."""
-        self._found.append(found)
-
-    @property
-    def unknown(self) -> bool:
-        """True if there are files, and no dataset has one with all columns of the condition."""
-        return not any(each.known for each in self._found)
-
-    @property
-    def whole(self) -> bool:
-        """True if nothing that is meant is left, as far as could be seen."""
-        return not any(each.open_rolls or each.unread for each in self._found)
-
-    def show(self, *, dry_run: bool) -> None:
-        """Print the totals, and the datasets with something to tell."""
-        from .printed import show_erased
-
-        meant = [each for each in self._found if each.rows or each.dead_letters]
-        rows, what = sum(each.rows for each in meant), "would be erased" if dry_run else "erased"
-        say(f"{self._root}: {counted(rows, 'row')} {what}, in {len(meant):,} of {counted(len(self._found), 'dataset')}")
-        if without := sum(not each.known for each in self._found):
-            say(f"  without the columns of the condition: {counted(without, 'dataset')}")
-        for each in self._found:
-            if each in meant or each.finished or each.open_rolls or each.unread:
-                show_erased(each, dry_run=dry_run)
+    meant = [each for each in found if each.rows or each.dead_letters]
+    rows, what = sum(each.rows for each in meant), "would be erased" if dry_run else "erased"
+    say(f"{root}: {counted(rows, 'row')} {what}, in {len(meant):,} of {counted(len(found), 'dataset')}")
+    if without := sum(not each.known for each in found):
+        say(f"  without the columns of the condition: {counted(without, 'dataset')}")
+    for each in found:
+        if each in meant or each.finished or each.open_rolls or each.unread:
+            show_erased(each, dry_run=dry_run)
 
 
-class ExpiredOfAll:
-    """The sum of what has expired in the datasets in ``root``."""
+def show_all_expired(root: str, found: "Sequence[Expired]", *, dry_run: bool) -> None:
+    """Print the sum of what has expired in the datasets in ``root``, and the first in which something has."""
+    from .printed import show_expired
 
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._datasets = 0
-        self._found: list[Expired] = []
-
-    def add(self, found: "Expired") -> None:
-        """Count what has expired in one dataset; only something is kept."""
-        self._datasets += 1
-        if found.entries or found.deleted:
-            self._found.append(found)
-
-    def show(self, *, dry_run: bool) -> None:
-        """Print the totals, and the first datasets in which something has expired or is deleted."""
-        from .printed import show_expired
-
-        rows, files = (sum(getattr(each, name) for each in self._found) for name in ("rows", "files"))
-        what = "would expire" if dry_run else "expired"
-        said = f"{counted(rows, 'row')} in {counted(files, 'file')} {what}"
-        say(f"{self._root}: {said}, in {len(self._found):,} of {counted(self._datasets, 'dataset')}")
-        for each in self._found[:_MOST_TOLD]:
-            show_expired(each, dry_run=dry_run)
-        if len(self._found) > _MOST_TOLD:
-            say(f"and {len(self._found) - _MOST_TOLD:,} more: --json names all")
+    some = [each for each in found if each.entries or each.deleted]
+    rows, files = (sum(getattr(each, name) for each in some) for name in ("rows", "files"))
+    said = f"{counted(rows, 'row')} in {counted(files, 'file')} {'would expire' if dry_run else 'expired'}"
+    say(f"{root}: {said}, in {len(some):,} of {counted(len(found), 'dataset')}")
+    for each in some[:_MOST_TOLD]:
+        show_expired(each, dry_run=dry_run)
+    if len(some) > _MOST_TOLD:
+        say(f"and {len(some) - _MOST_TOLD:,} more: --json names all")
 
 
 COUNTED = ("log_entries", "files", "rows", "bytes", "dead_letters", "filtered_rows", "expired_files")

@@ -40,7 +40,7 @@ def erase(
     from ...runtime.errors import DatasetMismatchError
     from ..options import argument
     from ..printed import show_erased
-    from ..roots import Each, Erased
+    from ..roots import Each, show_all_erased
     from ..stores import datasets_at
 
     with argument("--where"):
@@ -49,26 +49,26 @@ def erase(
         wait_s = parse_duration(wait)
     datasets = Each(datasets_at(path, config), ConditionError)
     many, until = len(datasets.places) > 1, monotonic() + wait_s
-    erased = Erased(path)
+    found = []
     try:
-        for found in datasets.results(
+        for each in datasets.results(
             lambda place, bucket: [
                 erase_rows(
                     place, condition, bucket, dry_run=dry_run, wait_s=max(0.0, until - monotonic()), one_of_many=many
                 )
             ]
         ):
-            erased.add(found)
+            found.append(each)
             if as_json:
-                typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
+                typer.echo(json.dumps({**each.to_json(), "dry_run": dry_run}))
             elif not many:
-                show_erased(found, dry_run=dry_run)
+                show_erased(each, dry_run=dry_run)
     except ConditionError as exc:
         raise typer.BadParameter(str(exc), param_hint="--where") from None
     if many and not as_json:
-        erased.show(dry_run=dry_run)
+        show_all_erased(path, found, dry_run=dry_run)
     datasets.end(as_json=as_json)
-    if erased.unknown:
+    if not any(each.known for each in found):
         raise DatasetMismatchError(f"{path}: no file of a dataset has all columns that the condition names")
-    if not erased.whole:
+    if any(each.open_rolls or each.unread for each in found):
         raise typer.Exit(1)

@@ -28,19 +28,19 @@ def expire(
     from ...dataset.expiry import expire as expire_dataset
     from ..options import argument
     from ..printed import show_expired
-    from ..roots import Each, ExpiredOfAll
+    from ..roots import Each, show_all_expired
     from ..stores import datasets_at
 
     with argument("--older"):
         older_s = parse_duration(older)
     datasets = Each(datasets_at(path, config))
-    together = ExpiredOfAll(path)
-    for found in datasets.results(lambda place, bucket: [expire_dataset(place, older_s, bucket, dry_run=dry_run)]):
-        together.add(found)
+    found = []
+    for each in datasets.results(lambda place, bucket: [expire_dataset(place, older_s, bucket, dry_run=dry_run)]):
+        found.append(each)
         if as_json:
-            typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
+            typer.echo(json.dumps({**each.to_json(), "dry_run": dry_run}))
         elif len(datasets.places) == 1:
-            show_expired(found, dry_run=dry_run)
+            show_expired(each, dry_run=dry_run)
     if not as_json and len(datasets.places) > 1:
-        together.show(dry_run=dry_run)
+        show_all_expired(path, found, dry_run=dry_run)
     datasets.end(as_json=as_json)

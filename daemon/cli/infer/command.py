@@ -70,7 +70,7 @@ def infer(
     from ...config import ConfigError, parse_config, parse_connection
     from ...runtime.logs import configure
     from ...systems.registry import system_named
-    from .configuration import Place, configuration, lines, write_new
+    from .configuration import configuration, lines, sink_table, write_new
     from .finding import NothingInferred, findings, kept
     from .framing import Kind, Sorted
     from .samples import newest
@@ -114,7 +114,7 @@ def infer(
             known = {"schema": "infer", **({"maps": maps} if maps else {})}
         columns = {"columns": ["*"] if "_timestamp" in schema.fields else ["*", "_timestamp"]}
         text = configuration(
-            name, url, connection.system, topics, broker, schema.keys | known | columns, Place(sink, name, catalog)
+            name, url, connection.system, topics, broker, schema.keys | known | columns, sink_table(sink, name, catalog)
         )
     if output is not None:
         write_new(output, schema.content)

@@ -13,34 +13,34 @@ from ..options import PASSWORD, TOKEN, BrokerOptions
 GROUP = "fastwire"
 
 
-class Place:
-    """The sink of a configuration: a dataset of ``kind`` for the pipeline ``name``, in the working folder.
+def sink_table(kind: str, name: str, catalog: str = "") -> dict[str, Any]:
+    """Return the table ``sink`` of a configuration: a dataset of ``kind`` named ``name`` in the working folder.
 
     An Iceberg table is in the ``catalog``, a URL of its service or of a database; without one in a database of SQLite.
     """
-
-    def __init__(self, kind: str, name: str, catalog: str = "") -> None:
-        self._kind, self._name, self._catalog = kind, name, catalog
-
-    def keys(self) -> dict[str, Any]:
-        """Return the table ``sink``."""
-        found: dict[str, Any] = {"type": self._kind, "path": self._name}
-        if self._kind == "iceberg":
-            uri = self._catalog or f"sqlite:///{Path('catalog.db').absolute()}"
-            kind = "rest" if uri.startswith(("http://", "https://")) else "sql"
-            found |= {"table": f"default.{self._name}", "catalog": {"type": kind, "uri": uri}}
-        return found
+    found: dict[str, Any] = {"type": kind, "path": name}
+    if kind == "iceberg":
+        uri = catalog or f"sqlite:///{Path('catalog.db').absolute()}"
+        service = "rest" if uri.startswith(("http://", "https://")) else "sql"
+        found |= {"table": f"default.{name}", "catalog": {"type": service, "uri": uri}}
+    return found
 
 
 def configuration(
-    name: str, url: str, system: str, topics: Sequence[str], broker: BrokerOptions, decode: Mapping[str, Any], to: Place
+    name: str,
+    url: str,
+    system: str,
+    topics: Sequence[str],
+    broker: BrokerOptions,
+    decode: Mapping[str, Any],
+    sink: Mapping[str, Any],
 ) -> str:
     """Return a configuration that lands ``topics`` from their beginning, whose secrets are in the environment."""
     secrets = {secret: f"${{{secret}}}" for secret in (TOKEN, PASSWORD) if os.environ.get(secret)}
     word = grammar_named(system).group_word
     plain = [each.replace("${", "$${") for each in (url, *topics)]
     source = {"url": plain[0], "topics": plain[1:], **({word: GROUP} if word else {}), "start": "earliest"}
-    tables = {"source": source | broker.keys(secrets), "decode": decode, "sink": to.keys()}
+    tables = {"source": source | broker.keys(secrets), "decode": decode, "sink": sink}
     return "\n".join(line for kind, keys in tables.items() for line in (*lines(f"pipelines.{name}.{kind}", keys), ""))
 
 

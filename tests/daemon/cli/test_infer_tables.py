@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire.grammar import KeyOption
-from fastwire_daemon.cli.infer.configuration import Place, configuration
+from fastwire_daemon.cli.infer.configuration import configuration, sink_table
 from fastwire_daemon.cli.options import BrokerOptions
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
@@ -66,14 +66,17 @@ def test_a_configuration_keeps_secrets_in_the_environment_and_other_texts_as_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FASTWIRE_PASSWORD", "very secret")
-    options, place = BrokerOptions({KeyOption("--user", "auth.user", ""): 'a"b'}, insecure=False), Place("delta", "p")
+    options, sink = (
+        BrokerOptions({KeyOption("--user", "auth.user", ""): 'a"b'}, insecure=False),
+        sink_table("delta", "p"),
+    )
     decode = {"format": "json", "schema": "infer", "maps": ["a.b"], "columns": ["*", "_timestamp"]}
-    text = configuration("p", "pulsar+ssl://h:1", "pulsar", ["o", "${x}"], options, decode, place)
+    text = configuration("p", "pulsar+ssl://h:1", "pulsar", ["o", "${x}"], options, decode, sink)
     source: Any = parse_config(text).pipelines["p"].source
     assert "very secret" not in text and [each.rpartition("/")[2] for each in source.topics] == ["o", "${x}"]
     assert source.auth.user == 'a"b' and source.auth.password is not None
     assert source.auth.password.get_secret_value() == "very secret"
-    of_tank = configuration("p", "tank://h:1", "tank", ["o"], BrokerOptions({}, insecure=False), decode, place)
+    of_tank = configuration("p", "tank://h:1", "tank", ["o"], BrokerOptions({}, insecure=False), decode, sink)
     assert parse_config(of_tank, {}).pipelines["p"].source.system == "tank"
 
 

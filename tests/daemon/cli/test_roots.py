@@ -11,7 +11,7 @@ import typer
 import fastwire_daemon.config as configuration
 from fastwire_daemon.cli import retry
 from fastwire_daemon.cli.dead import replay
-from fastwire_daemon.cli.roots import Each, ExpiredOfAll
+from fastwire_daemon.cli.roots import Each, show_all_expired
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.dataset.expiry import Expired
 from fastwire_daemon.dataset.storage.bucket import Bucket
@@ -214,10 +214,8 @@ def test_many_datasets_that_fail_are_told_by_their_reasons(capsys: pytest.Captur
 
 
 def test_of_many_datasets_that_expire_the_first_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    together = ExpiredOfAll("/l")
-    for number in range(1000):
-        together.add(Expired(f"/l/{number}", entries=1, files=1, rows=2, deleted=1))
-    together.show(dry_run=False)
+    found = [Expired(f"/l/{number}", entries=1, files=1, rows=2, deleted=1) for number in range(1000)]
+    show_all_expired("/l", found, dry_run=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "/l: 2,000 rows in 1,000 files expired, in 1,000 of 1,000 datasets"
     assert (len(lines), lines[-1]) == (1 + 40 + 1, "and 980 more: --json names all")
