@@ -18,7 +18,7 @@ from ..net.schemaregistry import RegistryAwayError, UnknownSchemaError
 from ..runtime.errors import LogRefusedError, NoRecordYet, SinkFailedError
 from ..runtime.logs import get_logger, on_errand
 from ..sinks.base import FirstColumns
-from ..sinks.recordrows import Runs
+from ..sinks.recordrows import Runs, taken
 from ..sinks.valuedecoder import MOST_SAMPLE_BYTES, MOST_SAMPLES, ValueDecoder
 from ..systems.registry import reading
 
@@ -34,17 +34,39 @@ def first_columns(config: PipelineConfig) -> FirstColumns:
     return RegisteredColumns(config) if config.decode.registered else InferredColumns(config)
 
 
-class _FirstRecords:
-    """The first records of a pipeline's topics; no cursor moves."""
+class _Found(ABC):
+    """The ``sinks.base.FirstColumns`` that are found in a pipeline's topics, once for all decoders of the pipeline.
+
+    No cursor moves.
+    """
 
     def __init__(self, config: PipelineConfig) -> None:
         self._source = config.source
-        self.topics = ", ".join(self._source.topics) or str(self._source.topics_pattern)
-        """The topics as text."""
-        self.some = False
+        self._topics = ", ".join(self._source.topics) or str(self._source.topics_pattern)
+        self._some = False
         """True if there was a record at the last reading."""
+        self._columns: Sequence[Column] = ()
 
-    def read(self, start: Start, stop: threading.Event, enough: Callable[[Chunk], bool]) -> None:
+    def __call__(self, decoder: ValueDecoder, stop: threading.Event) -> None:
+        """See the protocol."""
+        if self._columns:
+            decoder.adopt(self._columns)
+            return
+        own = decoder.columns
+        why = self._begin(decoder, stop)
+        if decoder.types:
+            self._columns = decoder.types
+        elif self._source.start.kind != "latest" or not own:
+            if self._some:
+                raise SinkFailedError(why)
+            raise NoRecordYet(f"there is no record in {self._topics} yet: the dataset begins with the first")
+        # Else a wait would end with a record that is before the first position; the first roll has columns.
+
+    @abstractmethod
+    def _begin(self, decoder: ValueDecoder, stop: threading.Event) -> str:
+        """Give ``decoder`` columns, after a look at the first records if need be. Return why there are none, or ""."""
+
+    def _read_until(self, start: Start, stop: threading.Event, enough: Callable[[Chunk], bool]) -> None:
         """Give the records from ``start`` on that there are now to ``enough``, until it returns True.
 
         It blocks. Raises SinkFailedError, also soon after ``stop`` is set.
@@ -62,48 +84,20 @@ class _FirstRecords:
         task.result()
 
     async def _read(self, start: Start, enough: Callable[[Chunk], bool]) -> None:
-        self.some = False
+        self._some = False
         try:
             async with asyncio.timeout(LIMIT_S), reading(self._source, self._source.chosen, start) as reader:
                 async for chunk in reader.up_to_now():
-                    self.some = self.some or bool(chunk.rows or chunk.dead_letters)
+                    self._some = self._some or bool(chunk.rows or chunk.dead_letters)
                     if enough(chunk):
                         break
         except TimeoutError:
-            if not self.some:
+            if not self._some:
                 raise SinkFailedError(f"the brokers have given no first record within {LIMIT_S:.0f} s") from None
         except SinkFailedError:
             raise
         except FastwireError as exc:
             raise SinkFailedError(f"the first records cannot be read: {exc}") from exc
-
-
-class _Found(ABC):
-    """The ``sinks.base.FirstColumns`` that are found in a pipeline's topics, once for all decoders of the pipeline."""
-
-    def __init__(self, config: PipelineConfig) -> None:
-        self._records = _FirstRecords(config)
-        self._source = config.source
-        self._columns: Sequence[Column] = ()
-
-    def __call__(self, decoder: ValueDecoder, stop: threading.Event) -> None:
-        """See the protocol."""
-        if self._columns:
-            decoder.adopt(self._columns)
-            return
-        own = decoder.columns
-        why = self._begin(decoder, stop)
-        if decoder.types:
-            self._columns = decoder.types
-        elif self._source.start.kind != "latest" or not own:
-            if self._records.some:
-                raise SinkFailedError(why)
-            raise NoRecordYet(f"there is no record in {self._records.topics} yet: the dataset begins with the first")
-        # Else a wait would end with a record that is before the first position; the first roll has columns.
-
-    @abstractmethod
-    def _begin(self, decoder: ValueDecoder, stop: threading.Event) -> str:
-        """Give ``decoder`` columns, after a look at the first records if need be. Return why there are none, or ""."""
 
 
 class InferredColumns(_Found):
@@ -118,13 +112,11 @@ class InferredColumns(_Found):
             for field in refused:
                 _log.warning("a field cannot have a column, its values will be dead letters", field=field)
             if decoder.types:
-                _log.info(
-                    "the columns are inferred from the first records", topics=self._records.topics, records=len(values)
-                )
+                _log.info("the columns are inferred from the first records", topics=self._topics, records=len(values))
                 return ""
-        found = f"none of {len(values)} records of {self._records.topics} is an object of JSON with a value"
+        found = f"none of {len(values)} records of {self._topics} is an object of JSON with a value"
         if not values:
-            found = f"no record of {self._records.topics} has a value"
+            found = f"no record of {self._topics} has a value"
         why = f"; {refused[0]}" if refused else ""
         return f"no columns can be inferred yet: {found}{why}. The dataset begins with the first that has one"
 
@@ -140,15 +132,13 @@ class InferredColumns(_Found):
 
         def enough(chunk: Chunk) -> bool:
             nonlocal left
-            column = pa.record_batch(chunk).column("value")
-            chunk.release()
-            for value in column.slice(0, MOST_SAMPLES - len(values)):
+            for value in taken(chunk)[0].column("value").slice(0, MOST_SAMPLES - len(values)):
                 if value.is_valid and left > 0:
                     values.append(value.as_py())
                     left -= len(values[-1])
             return len(values) >= MOST_SAMPLES or left <= 0
 
-        self._records.read(start, stop, enough)
+        self._read_until(start, stop, enough)
         return values
 
 
@@ -169,9 +159,9 @@ class RegisteredColumns(_Found):
             raise SinkFailedError(f"the schema registry is away: {exc}") from None
         if decoder.types:
             columns = [str(each) for each in decoder.types]
-            _log.info("the columns are those of registered schemas", topics=self._records.topics, columns=columns)
+            _log.info("the columns are those of registered schemas", topics=self._topics, columns=columns)
             return ""
-        missing.append(f"no record of {self._records.topics} has a schema")
+        missing.append(f"no record of {self._topics} has a schema")
         return f"no columns are known yet: {'; '.join(missing)}. The dataset begins with the first schema"
 
     def _begin_with_records(self, decoder: ValueDecoder, stop: threading.Event) -> Sequence[str]:
@@ -179,13 +169,11 @@ class RegisteredColumns(_Found):
         found: list[tuple[pa.RecordBatch, Runs]] = []
 
         def enough(chunk: Chunk) -> bool:
-            runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
-            found.append((pa.record_batch(chunk), runs))
-            chunk.release()
+            found.append(taken(chunk))
             rows, nbytes = (sum(getattr(batch, size) for batch, _ in found) for size in ("num_rows", "nbytes"))
             return bool(rows >= MOST_SAMPLES or nbytes >= MOST_SAMPLE_BYTES)
 
-        self._records.read(EARLIEST, stop, enough)
+        self._read_until(EARLIEST, stop, enough)
         stopped: dict[Log, str] = {}
         for batch, runs in found:
             for log, first, rows in runs:

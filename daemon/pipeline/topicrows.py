@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.position import Log, positions_of
+from fastwire.position import positions_of
 from fastwire.reason import Reason
 
 from ..dataset.deadletters.reader import NULL_VALUE
-
-Runs = Sequence[tuple[Log, int, int]]
-"""The log of the rows of a batch: (log, first row, rows)."""
+from ..sinks.recordrows import Runs
 
 
 def needed_columns(system: str, known: Sequence[str]) -> frozenset[str]:

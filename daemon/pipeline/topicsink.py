@@ -17,10 +17,11 @@ from ..dataset.writer import DatasetWriter
 from ..runtime.errors import LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
 from ..sinks.base import Decoded
+from ..sinks.recordrows import Runs, taken
 from ..sinks.unlogged import UnloggedSink
 from ..systems.writer import Writer
 from .topicoutlet import TopicOutlet
-from .topicrows import HeldRows, Runs
+from .topicrows import HeldRows
 
 MOST_HELD_BYTES = 16 << 20  # of rows that are not known to be confirmed; their dead letters need them
 
@@ -79,10 +80,7 @@ class TopicSink(UnloggedSink):
         if not chunk.rows:
             chunk.release()
             return
-        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
-        batch = pa.record_batch(chunk)
-        chunk.release()  # Arrow holds its memory from here on
-        self._outlet.run(partial(self._write, batch, runs))
+        self._outlet.run(partial(self._write, *taken(chunk)))
 
     def commit(self) -> Coverage:
         """Wait until the brokers have confirmed all records; return the Coverage with them.

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import FastwireError
-from fastwire.position import Log
 
 from ..config import Connection
 from ..config.decode import INFER, DecodeConfig, parse_decode
 from ..config.sql.arrowcolumns import types_of_records
 from ..config.values.text import nearest
 from ..runtime.errors import LogRefusedError
+from ..sinks.recordrows import Runs
 from ..sinks.registry import decoder_of
 from ..systems.registry import system_named
 from .columns import with_nulls
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AWAY_S = 30.0  # between attempts to ask a registry that is away
 
-Undecoded = tuple[pa.RecordBatch, Sequence[tuple[Log, int, int]]]
+Undecoded = tuple[pa.RecordBatch, Runs]
 """Records, and their logs: of each run the first row and the number of rows."""
 
 
@@ -97,7 +97,7 @@ def known_fields(connection: Connection, decode: Mapping[str, Any] | None) -> Se
 def decoded(
     decoder: "ValueDecoder | None",
     batch: pa.RecordBatch,
-    runs: Sequence[tuple[Log, int, int]],
+    runs: Runs,
     columns: Sequence[str] | None,
 ) -> Iterator[Piece]:
     """Yield the rows of ``batch``, whose logs are ``runs``, with these ``columns`` (None: all).

@@ -10,6 +10,7 @@ import pyarrow as pa
 from fastwire.columns.chunk import Chunk, DeadLetter
 
 from ..client import Delivery, connect
+from ..sinks.recordrows import taken
 from ..systems.registry import reading, system_named
 from .decoding import Piece, decode_table, decoded, decoder_for
 from .feed import Feed
@@ -118,9 +119,7 @@ def _followed(
         while (received := feed.next(idle_s)) is not None:
             chunk: Chunk = received.chunk if grouped else received
             letters = list(chunk.dead_letters)
-            batch = pa.record_batch(chunk)
-            runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
-            chunk.release()
+            batch, runs = taken(chunk)
             pieces = [*decoded(decoder, batch, runs, columns)] if batch.num_rows else []
             del batch
             if not pieces and letters:

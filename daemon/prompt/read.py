@@ -20,6 +20,7 @@ from ..config.decode import DecodeConfig
 from ..config.sql.arrowcolumns import types_of_records
 from ..config.sql.rowwise import quoted
 from ..config.values.fields import parse_moment
+from ..sinks.recordrows import taken
 from ..systems.base import TopicReader
 from ..systems.registry import reading, system_named
 from .background import Background
@@ -365,9 +366,7 @@ class Cut:
 
     def pieces(self, chunk: Chunk) -> Iterator[Undecoded]:
         """Yield what is left of a chunk, with the log of its rows; a chunk of which all is left stays in one piece."""
-        batch = pa.record_batch(chunk)
-        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
-        chunk.release()
+        batch, runs = taken(chunk)
         if self._partitions is None and self._end is None:
             yield batch, runs
             return

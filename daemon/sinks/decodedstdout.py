@@ -13,7 +13,7 @@ from fastwire.systems import row_of
 from ..dataset.deadletters.sums import DeadLetterSums
 from ..runtime.errors import SinkFailedError
 from .base import Decoded
-from .recordrows import Runs
+from .recordrows import Runs, taken
 from .stdout import PIECE_BYTES, StdoutSink
 from .valuedecoder import ValueDecoder
 
@@ -52,10 +52,7 @@ class DecodedStdoutSink(StdoutSink):
     def write(self, chunk: Chunk) -> None:
         """Print the rows of ``chunk`` whose values match; waits for a slow reader. Raises as ``StdoutSink.write``."""
         if chunk.rows:
-            runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
-            batch = pa.record_batch(chunk)
-            chunk.release()
-            self._print_rows(batch, runs)
+            self._print_rows(*taken(chunk))
         self.written(chunk)
 
     def commit(self) -> Coverage:

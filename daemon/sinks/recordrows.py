@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from fastwire.columns.chunk import DeadLetter
+from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.decode.program import BadRecord
 from fastwire.position import Log, positions_of
 
@@ -15,6 +15,15 @@ from ..runtime.errors import LogRefusedError
 from .recordschemas import Pause
 
 Runs = Sequence[tuple[Log, int, int]]
+"""The log of the rows of a batch: (log, first row, rows)."""
+
+
+def taken(chunk: Chunk) -> tuple[pa.RecordBatch, Runs]:
+    """Return the rows of ``chunk``, which is released: from here on Arrow alone holds their memory."""
+    runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
+    batch = pa.record_batch(chunk)
+    chunk.release()
+    return batch, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +32,6 @@ class DecodedRows:
 
     batch: pa.RecordBatch
     runs: Runs
-    """The log of each row of ``batch``: (log, first row, rows)."""
     numbers: Sequence[int]
     """Number of each row of ``batch`` in the batch that was decoded."""
     dead_letters: Sequence[DeadLetter]

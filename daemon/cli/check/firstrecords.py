@@ -35,11 +35,10 @@ class _Trial:
 
     def decode(self, chunk: "Chunk") -> None:
         """Decode records until there are enough of the topic. May ask a registry, so it is for another thread."""
-        import pyarrow as pa
+        from ...sinks.recordrows import taken
 
-        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
-        batch = pa.record_batch(chunk).slice(0, MOST_RECORDS - self.records)
-        chunk.release()
+        rest, runs = taken(chunk)
+        batch = rest.slice(0, MOST_RECORDS - self.records)
         self.records += batch.num_rows
         for rows in self._decoder.decode(batch, runs, _give_up):
             self.dead_letters += len(rows.dead_letters)

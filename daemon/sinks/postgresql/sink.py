@@ -22,7 +22,7 @@ from fastwire.position import Log, Position, positions_of
 from ...runtime.errors import SinkFailedError
 from ...runtime.logs import get_logger
 from ..base import Decoded
-from ..recordrows import DecodedRows, RecordRows
+from ..recordrows import DecodedRows, RecordRows, Runs, taken
 from .envelope import opened
 from .landing import Landing, Roll
 from .options import PostgresOptions
@@ -236,17 +236,15 @@ class PostgresSink:
             self._first(self._stop)
 
     def _gather(self, chunk: Chunk) -> None:
-        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
+        batch, runs = taken(chunk)
         for log, _, rows in runs:
             self._given[log] += rows
-        batch = pa.record_batch(chunk)
-        chunk.release()
         source = batch.select([name for name in ("value", *self._numbers) if name in batch.schema.names])
         for decoded in self._decoder.decode(batch, runs, self._pause):
             self._take(decoded, source, runs)
         self._bytes += batch.get_total_buffer_size()
 
-    def _take(self, rows: DecodedRows, source: pa.RecordBatch, runs: Sequence[tuple[Log, int, int]]) -> None:
+    def _take(self, rows: DecodedRows, source: pa.RecordBatch, runs: Runs) -> None:
         self._values += rows.dead_letters
         self._filtered += rows.filtered
         if rows.batch.num_rows:

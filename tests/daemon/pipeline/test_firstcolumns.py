@@ -9,7 +9,7 @@ import pytest
 
 from fastwire_daemon.config import Start
 from fastwire_daemon.config.decode import parse_decode
-from fastwire_daemon.pipeline.firstcolumns import InferredColumns, _FirstRecords
+from fastwire_daemon.pipeline.firstcolumns import InferredColumns
 from fastwire_daemon.runtime.errors import SinkFailedError
 from fastwire_daemon.sinks.registry import decoder_of
 
@@ -18,14 +18,14 @@ def test_a_stop_ends_it_also_while_brokers_do_not_answer(monkeypatch: pytest.Mon
     source = SimpleNamespace(topics=["orders"], start=Start("earliest"), chosen=None)
     stop, ended = threading.Event(), threading.Event()
 
-    async def silent(self: _FirstRecords, start: Start, enough: Any) -> None:
+    async def silent(self: InferredColumns, start: Start, enough: Any) -> None:
         try:
             stop.set()
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    monkeypatch.setattr(_FirstRecords, "_read", silent)
+    monkeypatch.setattr(InferredColumns, "_read", silent)
     config: Any = SimpleNamespace(source=source)
     decoder: Any = SimpleNamespace(columns=())
     with pytest.raises(SinkFailedError, match="was stopped"):
