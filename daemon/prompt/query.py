@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fastwire.errors import FastwireError
 
-from ..config.sql.rowwise import quoted
+from ..config.sql.rowwise import quoted, walk
 from .columns import only_columns, twins, with_columns
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def opened(memory: int) -> Iterator["duckdb.DuckDBPyConnection"]:
 def tables_of(connection: "duckdb.DuckDBPyConnection", sql: str, topics: Mapping[str, str]) -> list[TopicTable]:
     """Return what a query needs of ``topics``, which are known by their tables. Raises ValueError for no SELECT."""
     tree = _parsed(connection, sql)
-    nodes = list(_nodes(tree))
+    nodes = list(walk(tree))
     names = {name.lower(): name for name in topics}
     if hidden := [each["key"] for node in nodes for each in _ctes(node) if each["key"].lower() in names]:
         raise ValueError(f'WITH gives the name "{hidden[0]}" to another table than the topic')
@@ -106,7 +106,7 @@ def check_bytes(connection: "duckdb.DuckDBPyConnection", sql: str, columns: Coll
     A name that the query gives to something else counts no more: a subquery may make text of the column.
     """
     names = {name.lower() for name in columns}
-    nodes = [*_nodes(_parsed(connection, sql))]
+    nodes = [*walk(_parsed(connection, sql))]
     names -= {name for node in nodes for name in _given(node, names)}
     for node in nodes:
         read: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def check_row_wise(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
     """Raise ValueError for a query whose result for some rows depends on others: it has no end while rows come."""
     node = _parsed(connection, sql)["statements"][0]["node"]
     table = node.get("from_table") or {}
-    nodes = list(_nodes(node))
+    nodes = list(walk(node))
     aggregates = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'aggregate'"
     known = {name for (name,) in connection.execute(aggregates).fetchall()}
     called = {str(each.get("function_name")) for each in nodes if each.get("class") == "FUNCTION"}
@@ -189,15 +189,6 @@ def _parsed(connection: "duckdb.DuckDBPyConnection", sql: str) -> dict[str, Any]
     return tree
 
 
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for each in value:
-            yield from _nodes(each)
-
-
 def _given(node: Mapping[str, Any], bytes_: Collection[str]) -> Iterator[str]:
     """Yield the names that a part of a query gives, in lower case; not those of columns ``bytes_``."""
     yield from (name.lower() for key in ("aliases", "column_name_alias") for name in node.get(key) or ())
@@ -208,7 +199,7 @@ def _given(node: Mapping[str, Any], bytes_: Collection[str]) -> Iterator[str]:
 
 def _words(value: Any) -> frozenset[str]:
     """Return the texts in a part of a query, in upper case."""
-    return frozenset(each.upper() for node in _nodes(value) for each in node.values() if isinstance(each, str))
+    return frozenset(each.upper() for node in walk(value) for each in node.values() if isinstance(each, str))
 
 
 def _ctes(node: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -237,7 +228,7 @@ def _columns(nodes: list[dict[str, Any]], tables: frozenset[str]) -> tuple[froze
 
 def _texts(nodes: list[dict[str, Any]]) -> frozenset[str]:
     constants = [node for node in nodes if node.get("class") == "CONSTANT"]
-    return frozenset(each for node in constants for part in _nodes(node) for each in part.values() if type(each) is str)
+    return frozenset(each for node in constants for part in walk(node) for each in part.values() if type(each) is str)
 
 
 def _since(connection: "duckdb.DuckDBPyConnection", tree: dict[str, Any]) -> dict[str, datetime]:
@@ -273,7 +264,7 @@ def _lower_bounds(where: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def _bound(column: Any, bound: Any) -> Iterator[tuple[list[str], Any]]:
-    if column["class"] == "COLUMN_REF" and all(node.get("class", "CONSTANT") in _CONSTANT for node in _nodes(bound)):
+    if column["class"] == "COLUMN_REF" and all(node.get("class", "CONSTANT") in _CONSTANT for node in walk(bound)):
         yield column["column_names"], bound
 
 

@@ -173,9 +173,9 @@ def _read(text: str, fields: Sequence[str], own: Sequence[str], carried: str) ->
     expressions = _expressions(node)
     for expression in (*expressions, *([] if node["where_clause"] is None else [node["where_clause"]])):
         rule.check(expression)
-    parts = [part for part in _walk([expressions, node["where_clause"]]) if part.get("class") == "COLUMN_REF"]
+    parts = [part for part in walk([expressions, node["where_clause"]]) if part.get("class") == "COLUMN_REF"]
     used = {rule.column(part) for part in parts}
-    constants = [part for part in _walk([expressions, node["where_clause"]]) if _is_constant(part)]
+    constants = [part for part in walk([expressions, node["where_clause"]]) if _is_constant(part)]
     needed = tuple(name for name in own if name not in fields and name.lower() in used)
     _check_names(node["select_list"], own)
     hidden = [*needed, *([carried] if carried and carried not in (*needed, *fields) else []), ROW]
@@ -192,7 +192,7 @@ def _read(text: str, fields: Sequence[str], own: Sequence[str], carried: str) ->
 
 def _is_constant(part: Mapping[str, Any]) -> bool:
     """Return True for a call of a function without a column."""
-    return part.get("class") == "FUNCTION" and all(each.get("class") != "COLUMN_REF" for each in _walk(part))
+    return part.get("class") == "FUNCTION" and all(each.get("class") != "COLUMN_REF" for each in walk(part))
 
 
 def _parsed(text: str) -> list[dict[str, Any]]:
@@ -242,12 +242,12 @@ def _check_frame(node: Mapping[str, Any]) -> None:
         raise ValueError(_CLAUSES["group_expressions"])
 
 
-def _walk(part: Any) -> Iterator[dict[str, Any]]:
+def walk(part: Any) -> Iterator[dict[str, Any]]:
     """Yield all objects of a tree."""
     if isinstance(part, dict):
         yield part
     for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        yield from _walk(each)
+        yield from walk(each)
 
 
 def _star_parts(star: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -272,12 +272,12 @@ class _Rule:
         """Raise ValueError for a part of ``expression`` that is refused."""
         parameters = {
             name.lower()
-            for part in _walk(expression)
+            for part in walk(expression)
             if part.get("class") == "LAMBDA"
-            for reference in _walk(part["lhs"])
+            for reference in walk(part["lhs"])
             for name in reference.get("column_names", ())
         }
-        for part in _walk(expression):
+        for part in walk(expression):
             kind = part.get("class")
             if kind is not None and kind not in _NESTED:
                 raise ValueError(_REFUSED.get(kind, f"has an expression of the kind {kind}"))
