@@ -60,8 +60,7 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
     return killed
 
 
-# The shared subscription is that of the same test on a store (test_store.py).
-@pytest.mark.parametrize("kind", ["failover", "static", "tank", "tubemq", *seldom("none", "consumer")])
+@pytest.mark.parametrize("kind", ["failover", "shared", "static", "tank", "tubemq", *seldom("none", "consumer")])
 def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, sink={"writers": 2})
     with Watch(scene.place, tmp_path / "seen.json") as watch:
