@@ -1,4 +1,4 @@
-"""Where tests have Spark: an installed PySpark, whose Python workers start in a third of the time."""
+"""The Spark of the tests: an installed PySpark, whose Python workers start in a third of the time."""
 
 import shutil
 from importlib.machinery import PathFinder

@@ -14,7 +14,7 @@ PROGRAM = """
 import threading
 from fastwire.coverage import Coverage
 from fastwire_daemon.cli.app import main
-from fastwire_daemon.config import fields
+from fastwire_daemon.config.values import fields
 from fastwire_daemon.service import service
 from fastwire_daemon.sinks import registry, thread
 
