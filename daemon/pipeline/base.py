@@ -17,9 +17,12 @@ from .until_end import watch_bounds, watch_end
 
 S = TypeVar("S", bound=Source)
 
+SourceFactory = Callable[[SourceEvents, str | None], Source]
+"""Makes the source of a pipeline from its events and the cluster's name (None: the sink records no cluster)."""
+
 
 class BasePipeline(ABC, Generic[S]):
-    """Reads a source that ``make_source`` makes of its events and the cluster's name (None: the sink records none).
+    """Reads the source that ``make_source`` makes.
 
     With ``until_end`` it ends when all records that the broker held at the start are committed, ``bounded`` when those
     up to the source's ``end`` are. ``create`` allows a new dataset although the source's cursor has progress already.
@@ -31,7 +34,7 @@ class BasePipeline(ABC, Generic[S]):
     def __init__(
         self,
         name: str,
-        make_source: Callable[[SourceEvents, str | None], Source],
+        make_source: SourceFactory,
         budget: Budget,
         metrics: PipelineMetrics,
         policy: RollPolicy,
@@ -45,7 +48,7 @@ class BasePipeline(ABC, Generic[S]):
     ) -> None:
         self.name = name
         self.coverage = Coverage()
-        """What has landed."""
+        """The positions that have landed, as intervals of each log."""
         self.state: PipelineState = "starting"
         self.error: str | None = None
         self._make_source = make_source

@@ -6,7 +6,7 @@ source acknowledge. The sink's blocking calls run on one thread of the pipeline;
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from fastwire.columns.chunk import Chunk, marker_chunk
@@ -22,8 +22,8 @@ from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..sinks.workers import Workers
 from ..systems.base import LimitedSource
-from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
-from .base import BasePipeline
+from ..systems.source import Assignment, LogStopped, Source, SourceFailed
+from .base import BasePipeline, SourceFactory
 from .failure import PipelineFailed, drained_without_commit
 from .figures import PipelineFigures
 from .firstposition import refuse_lost_dataset, tell_first_positions
@@ -51,7 +51,7 @@ class Pipeline(BasePipeline[Source]):
     def __init__(
         self,
         name: str,
-        make_source: Callable[[SourceEvents, str | None], Source],
+        make_source: SourceFactory,
         sink: Sink,
         budget: Budget,
         metrics: PipelineMetrics,

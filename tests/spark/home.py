@@ -10,9 +10,10 @@ FOLDER = Path(__file__).parents[2] / "build" / "spark-homes"
 
 
 def spark_home(*places: str) -> str | None:
-    """Return a SPARK_HOME for the PySpark in ``places``, by default in those of this Python; None if there is none.
+    """Return the folder that SPARK_HOME is to name; None if PySpark is not installed.
 
-    It has all that PySpark has but the archive of it, from which Spark has its Python workers import: 1.4 s of CPU for
+    ``places`` are the folders in which PySpark is looked for, by default those of this Python. The folder that is
+    returned has all of PySpark but the archive of it, from which Spark has its Python workers import: 1.4 s of CPU for
     each, 0.5 s from the package with its byte code. Spark waits ten seconds for some of them, which is too little on
     a busy machine, and has no setting for it.
     """

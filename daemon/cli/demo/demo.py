@@ -25,7 +25,7 @@ from fastwire.systems import SYSTEMS
 from ...config import parse_connection
 from ...devbroker.base import dev_broker
 from ...devbroker.server import running
-from ...runtime.amounts import format_bytes
+from ...runtime.amounts import counted, format_bytes
 from ...systems.load import Load
 from ...systems.registry import system_named
 from ...systems.writer import WriteOptions
@@ -235,7 +235,7 @@ def _summary(path: Path, usage: _Usage, records: int, show: Console) -> None:
     size = sum(os.path.getsize(file) for file in files)
     rows = data.count_rows()
     show.print(
-        f"\n{rows:,} rows in {len(files)} file{'' if len(files) == 1 else 's'}, {format_bytes(size)};"
+        f"\n{rows:,} rows in {counted(len(files), 'file')}, {format_bytes(size)};"
         f" {rows / usage.wall_s:,.0f} records a second from start to exit ({usage.wall_s:.1f} s);"
         f" CPU {usage.cpu_s / max(rows, 1) * 1e6:.2f} µs a record ({usage.cpu_s:.1f} s, start and imports included);"
         f" peak memory {format_bytes(usage.peak_bytes)}."

@@ -5,7 +5,7 @@ itself: what goes wrong with one dataset stops its logs and no others. The calls
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from fastwire.columns.chunk import Chunk
@@ -20,8 +20,8 @@ from ...runtime.logs import get_logger
 from ...runtime.metrics import PipelineMetrics
 from ...runtime.tasks import in_thread, wait_for_set
 from ...sinks.workers import Workers
-from ...systems.source import Assignment, LogStopped, ShareableSource, Source, SourceEvents
-from ..base import BasePipeline
+from ...systems.source import Assignment, LogStopped, ShareableSource, Source
+from ..base import BasePipeline, SourceFactory
 from ..failure import PipelineFailed
 from ..figures import PipelineFigures
 from ..freshness import Freshness
@@ -56,7 +56,7 @@ class FanOut(BasePipeline[ShareableSource]):
     def __init__(
         self,
         name: str,
-        make_source: Callable[[SourceEvents, str | None], Source],
+        make_source: SourceFactory,
         places: Places,
         budget: Budget,
         metrics: PipelineMetrics,

@@ -109,7 +109,8 @@ class Broker(ABC, Generic[B]):
     def witness(self, partition: QueryPartition, end: Position) -> Witness | None:
         """Return the witness of the record that ends at ``end``, or of one soon behind it.
 
-        None if there is none, if the record cannot be had in time, or if the system has ids of topics.
+        Returns None if there is no such record, if it cannot be read within ``PATIENCE_S`` seconds, and in systems
+        whose topics have ids, which show that a topic was made again.
         """
         what = f"looking at the record at the end of {partition}"
         try:
