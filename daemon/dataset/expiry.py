@@ -91,6 +91,8 @@ def expire(
         found, names, folders = _find(storage, description.extension, before, until)
         if found.number > before:
             writer.expire(found.number)
+        elif names:
+            writer.refresh()  # makes the entry that says so durable: another process may have failed before its sync
     finally:
         writer.close()
     for first in range(0, len(names), _DELETED_AT_ONCE):

@@ -115,7 +115,7 @@ def erase(
     try:
         writer.open()
         with _alone(storage):
-            _finish(storage, description.extension, found)
+            _finish(storage, writer, found)
             open_rolls = _staged(storage, writer.name)
             end = monotonic() + wait_s
             work = _Pass(storage, description.extension, condition, rewrite, found, lenient=one_of_many)
@@ -166,7 +166,7 @@ def _staged(storage: Storage, own: str) -> set[str]:
     return {name for name in storage.walk(STAGING) if name.endswith(".part") and not name.startswith(f"{own}/")}
 
 
-def _finish(storage: Storage, extension: str, found: Erasure) -> None:
+def _finish(storage: Storage, writer: DatasetWriter, found: Erasure) -> None:
     """Exchange the files of an interrupted erasure, and delete those that no log entry names."""
     left = {f"{ERASING}/{name}" for name in storage.list(ERASING)} - {_LOCK}
     if not left:
@@ -175,7 +175,9 @@ def _finish(storage: Storage, extension: str, found: Erasure) -> None:
     for _number, entry in all_entries(storage):
         newest.update((each.name, each) for each in entry.erased)
     mine = [each for each in newest.values() if each.staged in left]
-    found.finished += _exchange(storage, mine)
+    if mine:
+        writer.refresh()  # makes the entries that say so durable: another process may have failed before its sync
+        found.finished += _exchange(storage, mine)
     storage.discard(*left)
 
 

@@ -139,9 +139,10 @@ class Cluster(BrokerBook[Link]):
         try:
             found = await self.ranges(topic)
         except BrokerError as exc:
+            if exc.code is not PartitionStatus.UNKNOWN_TOPIC:
+                raise
             now = asyncio.get_running_loop().time()
-            since = self._missing_since.setdefault(topic, now)
-            if exc.code is not PartitionStatus.UNKNOWN_TOPIC or now - since < MISSING_S:
+            if now - self._missing_since.setdefault(topic, now) < MISSING_S:
                 raise
             return None
         self._missing_since.pop(topic, None)
