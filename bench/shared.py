@@ -7,15 +7,15 @@ Beside it pulsar-client, which acknowledges each message, or only the last one n
 """
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from .child import Case, serving, show
-from .pipeline import ours, theirs
+from .pipeline import Figures, least_disturbed, ours, theirs
 
 CASES = ((Case(100, 1000, "none"), 16_000_000), (Case(100, 1, "none"), 3_000_000))
 THEIRS = 100_000
-ROUNDS = 3
 
 
 def measure(case: Case, messages: int) -> list[dict[str, Any]]:
@@ -32,12 +32,13 @@ def measure(case: Case, messages: int) -> list[dict[str, Any]]:
 
     with serving(case, messages) as told, tempfile.TemporaryDirectory(prefix="fastwire-bench-") as name:
         folder = Path(name)
-        best = {"exclusive": float("inf"), "shared": float("inf")}
-        for _ in range(ROUNDS):
-            for kind in best:
-                best[kind] = min(best[kind], ours(told, 'type = "discard"', folder, kind)["cpu_us_per_row"])
-        for kind, cpu in best.items():
-            add(f"fastwire {kind}", cpu)
+
+        def turn() -> Iterator[tuple[str, Figures]]:
+            for kind in ("exclusive", "shared"):
+                yield f"fastwire {kind}", ours(told, 'type = "discard"', folder, kind)
+
+        for who, figures in least_disturbed(turn).items():
+            add(who, figures["cpu_us_per_row"])
         for how in ("batch_receive", "batch_receive_ack_each"):
             add(f"pulsar-client {how}", theirs(told, THEIRS, how, "discard", folder)["cpu_us_per_row"])
     return rows

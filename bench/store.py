@@ -9,8 +9,10 @@ same with one, a hundred and a thousand open folders, for the memory that they n
 
 import re
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,13 @@ from tests.stores.place import BucketPlace
 from tests.stores.servers import VersityGateway
 
 from .child import Case, serving, show
-from .pipeline import ours, row
+from .pipeline import Figures, least_disturbed, ours, row
 from .targets import BUDGET_MIB
 
 CASE = Case(100, 1000, "none")
 MESSAGES = 10_000_000
 FEW_MESSAGES = 4_000_000
 FOLDERS = (1, 100, 1000)
-ROUNDS = 3
 FILES = 'type = "parquet"\ncreate = true\nroll = { bytes = "128MiB", idle = "5s" }\n'
 
 
@@ -42,17 +43,19 @@ def text(sink: dict[str, Any]) -> str:
 
 def cost(places: dict[str, tuple[BucketPlace, dict[str, Any]]]) -> list[dict[str, Any]]:
     """CPU of a message, into a folder and into these stores in turn: the least of some runs each."""
-    found: dict[str, list[dict[str, Any]]] = {"folder": [], **{who: [] for who in places}}
-    for number in range(ROUNDS):
-        for who, runs in found.items():
+    numbers = count()
+
+    def turn() -> Iterator[tuple[str, Figures]]:
+        for who in ("folder", *places):
             with serving(CASE, MESSAGES) as told, tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
                 where = f'path = "{folder}/dataset"\n'
                 if who in places:
                     place, keys = places[who]
-                    into = replace(place, prefix=f"{re.sub('[^a-z]+', '-', who.lower())}-{number}").sink
+                    into = replace(place, prefix=f"{re.sub('[^a-z]+', '-', who.lower())}-{next(numbers)}").sink
                     where = text({**into, "store": {**into["store"], **keys}})
-                runs.append(ours(told, FILES + where, Path(folder)))
-    best = {who: min(runs, key=lambda figures: figures["cpu_us_per_row"]) for who, runs in found.items()}
+                yield who, ours(told, FILES + where, Path(folder))
+
+    best = least_disturbed(turn)
     first = row("store", CASE, "folder", best["folder"], None)
     rows = [first]
     for who in places:
