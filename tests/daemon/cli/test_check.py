@@ -1,6 +1,7 @@
 """``check``: what a configuration will do, and with ``--connect`` whether it can."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ from deltalake import write_deltalake
 
 from fastwire.position import Log, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.cli.check import catalog as look
 from fastwire_daemon.cli.check import connect
 from fastwire_daemon.cli.check.checks import CheckResult, refusals
 from fastwire_daemon.config import load_config
+from fastwire_daemon.dataset.place import storage_at, table_in
 from fastwire_daemon.dataset.tableformat import TableLateError, TableStoppedError
 from fastwire_daemon.dataset.tables import iceberg
 from fastwire_daemon.dataset.writer import DatasetWriter
@@ -148,6 +151,8 @@ def test_a_silent_catalog_is_named_and_given_up(
     run: Run, good: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], why: str, *, exists: bool
 ) -> None:
     monkeypatch.setattr(connect, "check_connections", lambda config, every: [])
+    monkeypatch.setattr(look, "_waited_for", set())
+    monkeypatch.setattr(look, "_given_up", {})
     uri = "http://catalog.example:8181"
     table = f'type = "iceberg"\ncatalog = {{ type = "rest", uri = "{uri}" }}\ntable = "shop.orders"'
     good.write_text(good.read_text().replace('type = "parquet"', table))
@@ -162,6 +167,29 @@ def test_a_silent_catalog_is_named_and_given_up(
     assert code == (1 if why else 0)
     told = f"waiting at most 30 s for the catalog of the table shop.orders (rest, {uri})"
     assert err.splitlines() == ([told] if len(seconds) > 1 else [])
+
+
+def test_a_silent_catalog_is_given_up_for_all_of_its_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(look, "_waited_for", set())
+    monkeypatch.setattr(look, "_given_up", {})
+    silent, answering = SlowCatalog(2, 40), SlowCatalog()
+    options = {"type": "rest", "uri": "http://silent.example"}
+    others = {"type": "rest", "uri": "http://answering.example"}
+    monkeypatch.setattr(iceberg, "Client", lambda worker: silent)
+    storage = storage_at("/nowhere")
+    for number in range(3):
+        table = table_in(storage, "iceberg", "", {**options, "table": f"shop.t{number}"}, hasty=True)
+        why = f"the Iceberg table shop.t{number}: its catalog has not answered within 30 s"
+        with pytest.raises(TableLateError, match=re.escape(why)):
+            look.look_within(table, options)
+    assert silent.asked == 2
+    told = "waiting at most 30 s for the catalog of the table shop.t0 (rest, http://silent.example)"
+    assert capsys.readouterr().err.splitlines() == [told]
+    monkeypatch.setattr(iceberg, "Client", lambda worker: answering)
+    table = table_in(storage, "iceberg", "", {**others, "table": "shop.t3"}, hasty=True)
+    assert look.look_within(table, others) is None and answering.asked == 1
 
 
 def test_check_refuses_columns_that_a_table_cannot_have(run: Run, good: Path, tmp_path: Path) -> None:
