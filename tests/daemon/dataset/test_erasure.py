@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from fastwire_daemon.dataset.erasure.rewrite import rewriter
 from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.proof.verify import verify
 from fastwire_daemon.dataset.storage.bucket import Bucket
+from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, DatasetMismatchError
 from tests.support import rolls
@@ -124,6 +125,38 @@ def test_an_erasure_that_was_interrupted_is_finished_by_the_next(
     report = verify(dataset, strict=True, medium=medium, deep=True)
     assert report.ok and report.unerased == [], report
     assert left(dataset) == []
+
+
+class Watched(Disk):
+    """The real disk, which notes the folders that are synced, and the files that are replaced."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def sync(self, files: Sequence[int] = (), folders: Sequence[str] = ()) -> None:
+        super().sync(files, folders)
+        self.done += [f"sync {folder}" for folder in folders]
+
+    def replace(self, source: str, target: str) -> None:
+        super().replace(source, target)
+        self.done.append(f"replace {target}")
+
+
+@pytest.mark.parametrize("medium", ["folder"], indirect=True)
+def test_what_another_has_declared_is_durable_before_it_is_done(dataset: Path) -> None:
+    """A power cut would leave files that lack rows without an entry that says so."""
+    disk = Watched()
+
+    class Overtaken(DatasetWriter):
+        def open(self) -> None:
+            super().open()
+            with pytest.raises(rolls.Stopped):
+                erased(dataset, reached=rolls.stop_at("erasure-linked"))
+            disk.done.clear()
+
+    assert erased(dataset, disk, make_writer=Overtaken).finished == 3
+    first = next(place for place, each in enumerate(disk.done) if each.startswith(f"replace {dataset}/0"))
+    assert f"sync {dataset}/_fastwire/log/000000000" in disk.done[:first]
 
 
 def test_a_file_from_a_backup_is_found_and_erased_from_again(dataset: Path, medium: Bucket | None) -> None:
