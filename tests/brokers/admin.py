@@ -124,6 +124,11 @@ class PulsarAdmin:
         names: list[str] = self.call("GET", f"{ADMIN}/persistent/{namespace}?includeSystemTopic=true")
         return names
 
+    def create_deduplicated(self, namespace: str) -> None:
+        """Create a namespace whose topics are deduplicated."""
+        self.call("PUT", f"{ADMIN}/namespaces/{namespace}")
+        self.call("POST", f"{ADMIN}/namespaces/{namespace}/deduplication", True)
+
     def grant(self, role: str, actions: list[str], namespace: str = "public/default") -> None:
         """Allow a role to ``produce`` and/or ``consume`` in a namespace."""
         self.call("POST", f"{ADMIN}/namespaces/{namespace}/permissions/{role}", actions)

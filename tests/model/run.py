@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from fastwire_daemon.dataset.commitlog.entry import LOG, entry_name
+from fastwire_daemon.dataset.commitlog.entry import entry_name
 from fastwire_daemon.dataset.commitlog.whole import NEWEST
 from fastwire_daemon.dataset.description import DESCRIPTION
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError
@@ -251,14 +251,14 @@ class Run(Judge):
         """The file system of the dataset is unmounted, or the bucket is emptied: the place has nothing in it.
 
         Nothing happens before a row is acked, and before all processes have seen the dataset: until then one cannot
-        know that there was a dataset. A log entry that was asked for before is not created afterwards: it would look
-        like the predecessor of the next one.
+        know that there was a dataset. What was to be created before is not created afterwards: a log entry would look
+        like the predecessor of the next one, a description as if another process had begun anew.
         """
         known = all(slot.knows for slot in self.slots if slot.running)
         if self._away is None and self._acks and known:
             self.trace.append("the dataset is gone")
             self._kept = dict(self._read_log())
-            self.world.late = [(name, change) for name, change in self.world.late if f" create {LOG}/" not in name]
+            self.world.late = [(name, change) for name, change in self.world.late if " create " not in name]
             self._away, self._flapped = self._data, True
             self._put(Folder())
 

@@ -11,6 +11,7 @@ import pytest
 
 from fastwire.pulsar.format.payload import Record
 from fastwire_daemon.systems.pulsar.producer import TopicProducer
+from tests.brokers.admin import partition_names
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.daemon import Daemon
 from tests.real.matrix import quiet_client
@@ -56,16 +57,20 @@ def read(url: str, topic: str) -> list[tuple[str, int]]:
 
 
 def all_of(url: str, topic: str, partitions: int) -> list[list[tuple[str, int]]]:
-    return [read(url, f"persistent://public/default/{topic}-partition-{n}") for n in range(partitions)]
+    return [read(url, name) for name in partition_names(topic, partitions)]
 
 
 def campaign(broker: PulsarBroker, fresh_name: Callable[[str], str], folder: Path, kills: int) -> str:
-    """Kill two daemons while they copy, unload topics and restart the broker; return what happened, for people."""
-    source, target, drawn = fresh_name("source"), fresh_name("target"), random.Random(kills)
+    """Kill two daemons while they copy, unload topics and restart the broker; return what happened, for people.
+
+    The namespace is deduplicated: by a policy of a topic a broker that is restarted can forget it (spec: pulsar 24.1).
+    """
+    namespace, drawn = f"public/{fresh_name('once')}", random.Random(kills)
+    source, target = f"persistent://public/default/{fresh_name('source')}", f"persistent://{namespace}/target"
     url, admin = broker.service_url, broker.admin
+    admin.create_deduplicated(namespace)
     admin.create_topic(source, 4)
     admin.create_topic(target, 3)
-    admin.call("POST", f"/admin/v2/persistent/public/default/{target}/deduplicationEnabled", True)
     config = folder / "config.toml"
     config.write_text(CONFIG.format(url=url, source=source, target=target, path=folder / "memory"))
     sent, happened = 0, Counter[str]()

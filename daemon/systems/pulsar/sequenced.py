@@ -149,8 +149,8 @@ class PulsarSequencedWriter:
             if places:
                 raise NotDeduplicated(
                     f"the brokers do not deduplicate {self.topic}: enable it for the namespace "
-                    "(pulsar-admin namespaces set-deduplication --enable), the topic (topicPolicies set-deduplication "
-                    "--enable) or all topics (brokerDeduplicationEnabled), or set delivery to at-least-once"
+                    "(pulsar-admin namespaces set-deduplication --enable) or all topics (brokerDeduplicationEnabled), "
+                    "or set delivery to at-least-once"
                 )
 
     def take_refused(self) -> list[Refused]:
