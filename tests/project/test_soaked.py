@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.soaked import BEGIN, END, PAGE, Part, Soaked, added_up
+from tests.support.soaked import BEGIN, END, FIGURES, PAGE, Part, Soaked, added_up
 
 
 @given(st.sets(st.text(max_size=3)), st.integers(1, 9))
@@ -41,7 +41,7 @@ def half(number: int) -> Soaked:
         (f"tests/a.py::test[{number}]",),
         {"tests/a.py::test": {"passed": number}},
         60.0,
-        (f"{number} kills",),
+        (f"{number} kills (of a daemon {number}, a broker 0): none lost",),
         {"needs a broker": number},
         {"tests/a.py::test": 30.0 * number},
         {},
@@ -59,7 +59,7 @@ def test_parts_add_up() -> None:
     assert whole.page() == (
         "Commit `cccccccccccc`: 3 passed, in 2 minutes.\n\n"
         "| tests | cases | minutes |\n|---|---|---|\n| `a.py::test` | 3 passed | 1.5 |\n\n"
-        "What they did:\n\n* 1 kills\n* 2 kills\n\nSkipped:\n\n* 3: needs a broker"
+        "What they did:\n\n* 1 kills: none lost\n* 2 kills: none lost\n\nSkipped:\n\n* 3: needs a broker"
     )
 
 
@@ -107,6 +107,7 @@ def test_a_part_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.Mo
     assert Soaked.read(tmp_path / "2-of-2.json") == half(2)
 
 
-def test_the_page_has_a_place_for_it() -> None:
-    text = PAGE.read_text()
+@pytest.mark.parametrize("page", [PAGE, FIGURES], ids=lambda page: str(page.name))
+def test_a_page_has_a_place_for_it(page: Path) -> None:
+    text = page.read_text()
     assert text.index(BEGIN) < text.index(END)

@@ -6,7 +6,7 @@
 Each part leaves ``build/soak/2-of-4.json``; the whole is part 1 of 1. The command adds parts of one commit up and
 prints the summary; it fails if one is missing, stands twice, is of another commit than the tree, lacks a test (a choice
 by ``-k``, an end before all had run), or has a test that has not passed. ``--write`` puts the summary into
-``docs/figures.md``.
+``docs/soak.md``, and its first line into ``docs/figures.md``.
 """
 
 import json
@@ -23,9 +23,12 @@ from typing import Any
 # Environment variables that make a soak shorter or longer; the summary names those that were set.
 SETTINGS = ("FASTWIRE_SOAK_SHARE",)
 
+_PARENTHESES = re.compile(r" \([^()]*\)")
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "soak"
-PAGE = ROOT / "docs" / "figures.md"
+PAGE = ROOT / "docs" / "soak.md"
+FIGURES = ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- soak: python -m tests.support.soaked -->", "<!-- end of soak -->"
 
 
@@ -101,12 +104,17 @@ class Soaked:
         """The number of tests by outcome."""
         return sum((Counter(each) for each in self.outcomes.values()), Counter[str]())
 
-    def page(self) -> str:
-        """The summary in Markdown."""
+    @property
+    def headline(self) -> str:
+        """The commit, the number of tests by outcome, and how long they took."""
         counts = self.counts
         total = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
+        return f"Commit `{self.commit[:12]}`: {total}, in {self.seconds / 60:.0f} minutes."
+
+    def page(self) -> str:
+        """The summary in Markdown. Details in parentheses are left out."""
         lines = [
-            f"Commit `{self.commit[:12]}`: {total}, in {self.seconds / 60:.0f} minutes.",
+            self.headline,
             *(f"{name} was {value}." for name, value in sorted(self.settings.items())),
             "",
             "| tests | cases | minutes |",
@@ -116,7 +124,7 @@ class Soaked:
             said = ", ".join(f"{times} {outcome}" for outcome, times in sorted(outcomes.items()))
             lines.append(f"| `{name.removeprefix('tests/')}` | {said} | {self.took[name] / 60:.1f} |")
         if self.done:
-            lines += ["", "What they did:", "", *(f"* {each}" for each in sorted(self.done))]
+            lines += ["", "What they did:", "", *(f"* {_PARENTHESES.sub('', each)}" for each in sorted(self.done))]
         if self.reasons:
             lines += ["", "Skipped:", "", *(f"* {times}: {reason}" for reason, times in sorted(self.reasons.items()))]
         return "\n".join(lines)
@@ -214,8 +222,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     print(whole.page())
     if "--write" in arguments:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{whole.page()}\n{END}{rest.partition(END)[2]}")
+        for page, text in ((PAGE, whole.page()), (FIGURES, whole.headline)):
+            before, _, rest = page.read_text().partition(BEGIN)
+            page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
     return 0 if set(whole.counts) <= {"passed", "skipped"} else 1
 
 
