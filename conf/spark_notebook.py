@@ -23,7 +23,7 @@ landed.selectExpr("CAST(value AS STRING) AS value", "timestamp", "ledger", "offs
 # %% Some of it through the job, with nothing written.
 config = load_config("conf/spark.toml")
 trial = try_job(spark, "orders", config.spark["orders"], rows=10_000)
-print(f"{trial.rows} rows tried, {trial.bad} bad: {trial.reasons}")
+print(f"{trial.rows} rows tried, {trial.dead_letters} dead letters: {trial.reasons}")
 
 # %% The job. With trigger = "available-now" it ends when everything landed is in the table.
 configure()

@@ -64,6 +64,6 @@ def test_five_commands_and_the_notebook(folder: Path, commands: list[str]) -> No
     assert "orders/table: sound\n" in last
     assert "100,000 rows" in last
     shown = said([sys.executable, "conf/spark_notebook.py"], folder)
-    assert re.search(r"10000 rows tried, \d+ bad", shown), shown
+    assert re.search(r"10000 rows tried, \d+ dead letters", shown), shown
     assert "oops" in shown
     assert re.search(r"^sound 100000 rows in \d+ batches$", shown, re.MULTILINE), shown

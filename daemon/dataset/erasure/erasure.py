@@ -115,7 +115,7 @@ def erase(
     try:
         writer.open()
         with _alone(storage):
-            _finish(storage, writer, found)
+            _finish(storage, description.extension, writer, found)
             open_rolls = _staged(storage, writer.name)
             end = monotonic() + wait_s
             work = _Pass(storage, description.extension, condition, rewrite, found, lenient=one_of_many)
@@ -166,22 +166,32 @@ def _staged(storage: Storage, own: str) -> set[str]:
     return {name for name in storage.walk(STAGING) if name.endswith(".part") and not name.startswith(f"{own}/")}
 
 
-def _finish(storage: Storage, writer: DatasetWriter, found: Erasure) -> None:
+def _finish(storage: Storage, extension: str, writer: DatasetWriter, found: Erasure) -> None:
     """Exchange the files of an interrupted erasure, and delete those that no log entry names."""
     left = {f"{ERASING}/{name}" for name in storage.list(ERASING)} - {_LOCK}
     if not left:
         return
     newest: dict[str, Erased] = {}
-    for _number, entry in all_entries(storage):
+    sources: dict[str, str] = {}
+    for number, entry in all_entries(storage):
+        sources.update((name, source) for source, name in entry.moves(number, extension))
         newest.update((each.name, each) for each in entry.erased)
     mine = [each for each in newest.values() if each.staged in left]
     if mine:
         writer.refresh()  # makes the entries that say so durable: another process may have failed before its sync
-        found.finished += _exchange(storage, mine)
+        found.finished += _exchange(storage, mine, sources)
     storage.discard(*left)
 
 
-def _exchange(storage: Storage, files: list[Erased], reached: Callable[[str], None] = lambda step: None) -> int:
+def _exchange(
+    storage: Storage,
+    files: list[Erased],
+    sources: Mapping[str, str],
+    reached: Callable[[str], None] = lambda step: None,
+) -> int:
+    """Exchange the files; ``sources`` has by the name of a file that under which it was staged."""
+    # In a store that object stays for a while, and its writer, if it is slow, would yet copy it over the new file.
+    storage.discard(*(sources[each.name] for each in files))
     done = 0
     for number, each in enumerate(files):
         # One that is gone has expired.
@@ -213,6 +223,7 @@ class _Pass:
         self._rewrite = rewrite
         self._found = found
         self._lenient = lenient
+        self._sources: dict[str, str] = {}  # the name under which a file was staged
         self._seen: set[str] = set()
         self._looked = self._strange = 0  # files with rows, and those that lack a column of the condition
         self._named = 0
@@ -278,7 +289,8 @@ class _Pass:
         for number, entry in all_entries(self._storage):
             expired = max(expired, entry.expired)
             moves = entry.moves(number, self._extension)
-            for part, (_staged, name) in zip((*entry.files, *entry.dead_letters), moves, strict=True):
+            for part, (source, name) in zip((*entry.files, *entry.dead_letters), moves, strict=True):
+                self._sources[name] = source
                 files[name] = [_State(part.rows, part.nbytes, part.checksum)]
             for each in entry.erased:
                 files[each.name].insert(0, _State(each.rows, each.nbytes, each.checksum))
@@ -315,4 +327,4 @@ class _Pass:
         self._storage.sync(folders=[ERASING])
         reached("erasure-staged")
         writer.note_erasure(batch)
-        _exchange(self._storage, batch, reached)
+        _exchange(self._storage, batch, self._sources, reached)

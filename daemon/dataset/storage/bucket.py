@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -228,11 +229,13 @@ class Bucket:
         import obstore
 
         for first in range(0, len(names), _DELETED_AT_ONCE):
+            some = list(names[first : first + _DELETED_AT_ONCE])
             try:
                 with _translated():
-                    obstore.delete(self._small, list(names[first : first + _DELETED_AT_ONCE]))
-            except FileNotFoundError:
-                pass  # some stores say so of one that is gone
+                    obstore.delete(self._small, some)
+            except FileNotFoundError:  # some stores say so of one that is gone, and leave others
+                if len(some) > 1:
+                    self.each([partial(self.delete, [name]) for name in some])
 
     def each(self, actions: Sequence[Callable[[], T]]) -> list[T]:
         """Run actions at once and return their results. Raises the first error after all have been tried."""

@@ -11,6 +11,7 @@ import pytest
 from fastwire_daemon.dataset.storage.bucket import Bucket, StoreAwayError, open_bucket
 from tests.brokers.certs import make_certificates
 from tests.brokers.ports import free_ports
+from tests.support.store import LocalBucket
 
 
 class Server(ThreadingHTTPServer):
@@ -165,3 +166,14 @@ def test_the_key_and_the_region_of_a_profile(server: Server, tmp_path: Path, mon
         open_bucket("s3://bucket/orders", {**settings, "profile": "bare"})
     with pytest.raises(ValueError, match=r"config profile \(nobody\) could not be found"):
         open_bucket("s3://bucket/orders", {**settings, "profile": "nobody"})
+
+
+def test_objects_are_deleted_although_others_are_gone(tmp_path: Path) -> None:
+    """A folder says so of one that is gone, as some stores do, and its library leaves those behind it."""
+    bucket = LocalBucket(tmp_path)
+    names = [f"a/{number}" for number in range(40)]
+    for name in names[10:]:
+        bucket.put(name, b"x")
+    bucket.delete(names)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+    bucket.delete(names[:1])

@@ -159,6 +159,44 @@ def test_what_another_has_declared_is_durable_before_it_is_done(dataset: Path) -
     assert f"sync {dataset}/_fastwire/log/000000000" in disk.done[:first]
 
 
+class Slow(LocalBucket):
+    """A store for a process that pauses before its first copy."""
+
+    def __init__(self, path: Path, meanwhile: Callable[[], object]) -> None:
+        super().__init__(path)
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def copy(self, source: str, target: str) -> bool:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().copy(source, target)
+
+
+@pytest.mark.parametrize("medium", ["store"], indirect=True)
+@pytest.mark.parametrize("step", [None, "erasure-linked"])
+def test_a_slow_writer_does_not_bring_a_row_back(dataset: Path, medium: Bucket, step: str | None) -> None:
+    """It commits, another writer publishes its file for it, a row is erased, and then it copies the file itself."""
+
+    def meanwhile() -> None:
+        writer = rolls.writer(dataset, medium)
+        writer.open()
+        writer.close()
+        if step is not None:  # the next erasure finishes it
+            with pytest.raises(rolls.Stopped):
+                erased(dataset, medium, reached=rolls.stop_at(step))
+            for lock in dataset.glob(f"{ERASING}/lock"):
+                lock.unlink()
+        erased(dataset, medium)
+
+    slow = rolls.writer(dataset, Slow(dataset, meanwhile))
+    slow.open()
+    slow.commit([rolls.stage(slow, [7, 10])], [rolls.span(14, 16)])
+    slow.close()
+    assert 10 in rolls.rows(dataset) and 7 not in rolls.rows(dataset)
+    assert verify(dataset, medium=medium, deep=True).ok
+
+
 def test_a_file_from_a_backup_is_found_and_erased_from_again(dataset: Path, medium: Bucket | None) -> None:
     file = sorted(dataset.glob("*.jsonl"))[0]
     backup = file.read_bytes()
