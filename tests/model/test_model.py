@@ -64,11 +64,12 @@ def test_faults_with_a_dataset_for_each_topic(scenario: Scenario) -> None:
 
 # What the long search has found. The first is a deletion that nobody synced after its process had failed; the second an
 # entry that comes after the look at the staged files, and before the look at the log; the third a deletion for an entry
-# of another process, which had failed before its sync.
+# of another process, which had failed before its sync; the fourth a file that was erased from while it was compared.
 WRONG_ONCE = [
     ("two partitions in order expire", Plan(first=152, fate="fail", second=237, other="cut none")),
     ("store, two partitions expire", Plan(first=58, fate="delay long", second=33, other="delay")),
     ("shared, expires, locks lie", Plan(first=125, fate="pause", second=194, other="fail")),
+    ("store, two partitions, a row is erased", Plan(first=31, fate="unheard", second=18, other="unheard")),
 ]
 
 
