@@ -32,8 +32,8 @@ run_jobs(spark, config)
 # %% The table, by plain listing, and the dead letters.
 table = spark.read.parquet("orders/table")
 table.groupBy("date").agg({"amount": "sum", "order_id": "count"}).orderBy("date").show()
-bad = spark.read.parquet("orders/bad")
-bad.selectExpr("reason", "CAST(value AS STRING) AS value", "ledger", "offset", "batchIndex").show(3, truncate=False)
+dead = spark.read.parquet("orders/dead-letters")
+dead.selectExpr("reason", "CAST(value AS STRING) AS value", "ledger", "offset", "batchIndex").show(3, truncate=False)
 
 # %% The proof: rows and batches against the log of the table.
 report = verify("orders/table")

@@ -41,3 +41,9 @@ def test_the_complete_sample_has_every_key() -> None:
     text = (ROOT / "conf" / "complete.toml").read_text()
     keys = {field.alias or name for _, model in TABLES for name, field in model.model_fields.items()}
     assert sorted(key for key in keys if not re.search(rf"\b{key}\b", text)) == []
+
+
+def test_the_notebook_for_spark_reads_what_its_configuration_writes() -> None:
+    code, configuration = ((ROOT / "conf" / name).read_text() for name in ("spark_notebook.py", "spark.toml"))
+    paths = set(re.findall(r'"(orders/[^"]+)"', code))
+    assert len(paths) == 3 and paths <= set(re.findall(r'"(orders/[^"]+)"', configuration))
