@@ -23,7 +23,7 @@ from ..runtime.errors import (
     Superseded,
 )
 from .commitlog.chain import check_fit, names_are_free, tail_of
-from .commitlog.checkpoint import newest_checkpoint
+from .commitlog.checkpoint import Checkpoint, newest_checkpoint
 from .commitlog.entry import DEAD_LETTERS, DeadLetterLike, Erased, LogEntry, Replayed, Replaying, entry_name, timestamp
 from .commitlog.whole import Notes, check_whole
 from .description import DESCRIPTION, DatasetOptions, Description
@@ -377,10 +377,11 @@ class DatasetWriter(LogFollower):
         return self._staging
 
     def _enter(self) -> None:
+        # Nothing is skipped that may have a fence of this writer: the checkpoint is older than its lock.
+        self._state = newest_checkpoint(self._storage) if self._staging is None else Checkpoint()
         staging = self._begin()
         self._origin.record_hosts(staging.temporary)
         self._identity.compare_log()
-        self._state = newest_checkpoint(self._storage)
         self._tail = tail_of(self._storage, self._state.number)
         assert self._description is not None
         self._publication = publication_of(

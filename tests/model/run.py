@@ -66,8 +66,14 @@ SCENARIOS = (
         Scenario("two partitions in order, in folders of another mount", True, 2, 2, "partition", mounted=True),
         Scenario("two partitions in order expire", True, 2, 2, "partition", expires=True),
         Scenario("shared, expires, locks lie", False, 1, 4, locks_lie=True, expires=True),
-        Scenario("two partitions in folders, a row is erased", True, 2, 2, "partition", erases=True),
-        Scenario("shared, a row is erased", False, 1, 4, erases=True),
+        *(
+            Scenario(f"{name}, a row is erased{', locks lie' if lie else ''}", ordered, *sizes, split, lie, erases=True)
+            for lie in (False, True)
+            for name, ordered, sizes, split in (
+                ("two partitions in folders", True, (2, 2), "partition"),
+                ("shared", False, (1, 4), "none"),
+            )
+        ),
     )
 )
 
@@ -95,7 +101,18 @@ STORE_SCENARIOS = (
         )
         for lie in (False, True)
     ),
-    Scenario("store, two partitions, a row is erased", True, 2, 2, store=True, erases=True),
+    *(
+        Scenario(
+            f"store, two partitions, a row is erased{', leases lie' if lie else ''}",
+            True,
+            2,
+            2,
+            locks_lie=lie,
+            store=True,
+            erases=True,
+        )
+        for lie in (False, True)
+    ),
 )
 
 

@@ -64,12 +64,14 @@ def test_faults_with_a_dataset_for_each_topic(scenario: Scenario) -> None:
 
 # What the long search has found. The first is a deletion that nobody synced after its process had failed; the second an
 # entry that comes after the look at the staged files, and before the look at the log; the third a deletion for an entry
-# of another process, which had failed before its sync; the fourth a file that was erased from while it was compared.
+# of another process, which had failed before its sync; the fourth a file that was erased from while it was compared;
+# the fifth an erasure that was taken for dead, and found a file changed by the next one.
 WRONG_ONCE = [
     ("two partitions in order expire", Plan(first=152, fate="fail", second=237, other="cut none")),
     ("store, two partitions expire", Plan(first=58, fate="delay long", second=33, other="delay")),
     ("shared, expires, locks lie", Plan(first=125, fate="pause", second=194, other="fail")),
     ("store, two partitions, a row is erased", Plan(first=31, fate="unheard", second=18, other="unheard")),
+    ("store, two partitions, a row is erased, leases lie", Plan(first=82, fate="pause", second=134, other="unheard")),
 ]
 
 

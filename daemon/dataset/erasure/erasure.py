@@ -7,7 +7,6 @@ names. One command is at work at a time, under a lock.
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Any
@@ -21,6 +20,7 @@ from ..commitlog.chain import all_entries
 from ..commitlog.entry import DEAD_LETTERS, ERASING, STAGING, Erased
 from ..origin import look_at
 from ..place import storage_at
+from ..staging import lives
 from ..storage.base import Storage
 from ..storage.bucket import Bucket
 from ..storage.disk import Disk
@@ -28,7 +28,7 @@ from ..writer import DatasetWriter
 from .condition import Condition, ConditionError
 from .rewrite import Rewriter, rewriter, rewriter_of_dead_letters
 
-_LOCK = f"{ERASING}/lock"
+_LOCK = f"{ERASING}/lock-"
 _AT_ONCE = 32  # files that one log entry names, and that lie twice on the disk
 _LOOK_S = 0.2
 
@@ -114,51 +114,51 @@ def erase(
     found = Erasure(storage.root)
     try:
         writer.open()
-        with _alone(storage):
-            _finish(storage, description.extension, writer, found)
-            open_rolls = _staged(storage, writer.name)
-            end = monotonic() + wait_s
-            work = _Pass(storage, description.extension, condition, rewrite, found, lenient=one_of_many)
-            while True:
-                # A roll that is gone now was committed before the log is read, or never will be.
-                open_rolls &= _staged(storage, writer.name)
-                work.run(writer, reached)
-                if not open_rolls or monotonic() >= end:
-                    break
-                sleep(_LOOK_S)
-            found.open_rolls = len(open_rolls)
-            reached("erased")
+        _begin_alone(storage, writer)
+        _finish(storage, description.extension, writer, found)
+        open_rolls = _staged(storage, writer.name)
+        end = monotonic() + wait_s
+        work = _Pass(storage, description.extension, condition, rewrite, found, lenient=one_of_many)
+        while True:
+            # A roll that is gone now was committed before the log is read, or never will be.
+            open_rolls &= _staged(storage, writer.name)
+            work.run(writer, reached)
+            if not open_rolls or monotonic() >= end:
+                break
+            sleep(_LOOK_S)
+        found.open_rolls = len(open_rolls)
+        reached("erased")
     finally:
         writer.close()
     return found
 
 
-@contextmanager
-def _alone(storage: Storage) -> Iterator[None]:
+def _begin_alone(storage: Storage, writer: DatasetWriter) -> None:
+    """Take the lock, which ends with ``writer``. Raises DatasetError if another command has it.
+
+    Each lock has a number of its own, and names its writer. The newest one counts, and it stays: a command that was
+    slow to take an older one finds it. The owner before has closed its writer or is fenced, and declares nothing more.
+    """
     storage.make_folders([ERASING])
-    lock = storage.hold(_LOCK)
-    if lock is None and _is_left(storage):
-        storage.discard(_LOCK)
-        lock = storage.hold(_LOCK)
-    if lock is None:
+    before = _locks(storage)
+    number = max(before, default=0) + 1
+    owner = storage.read(before[number - 1]) if before else None
+    mine, temporary = f"{_LOCK}{number}", f"{STAGING}/{writer.name}/erase"
+    storage.write_synced(temporary, writer.name.encode())
+    try:
+        free = owner is None or not lives(storage, owner.decode())
+        taken = free and storage.put_new(temporary, mine) and max(_locks(storage), default=0) == number
+    finally:
+        storage.discard(temporary)
+    if not taken:
         raise DatasetError(f"{storage.root}: another erase is at work, or was interrupted less than two minutes ago")
-    try:
-        yield
-    finally:
-        storage.release(lock)
+    storage.discard(*before.values())
 
 
-def _is_left(storage: Storage) -> bool:
-    """Return True if the lock is that of a command that was killed: in a store it grows old."""
-    name = f"{ERASING}/{storage.new_name()}"
-    own = storage.hold(name)
-    try:
-        return storage.take_over(_LOCK) is not None
-    except FileNotFoundError:
-        return True
-    finally:
-        storage.release(own)
-        storage.discard(name)
+def _locks(storage: Storage) -> dict[int, str]:
+    """Return the names of the locks by their numbers."""
+    names = (f"{ERASING}/{name}" for name in storage.list(ERASING))
+    return {int(name[len(_LOCK) :]): name for name in names if name.startswith(_LOCK)}
 
 
 def _staged(storage: Storage, own: str) -> set[str]:
@@ -168,7 +168,7 @@ def _staged(storage: Storage, own: str) -> set[str]:
 
 def _finish(storage: Storage, extension: str, writer: DatasetWriter, found: Erasure) -> None:
     """Exchange the files of an interrupted erasure, and delete those that no log entry names."""
-    left = {f"{ERASING}/{name}" for name in storage.list(ERASING)} - {_LOCK}
+    left = {f"{ERASING}/{name}" for name in storage.list(ERASING)} - set(_locks(storage).values())
     if not left:
         return
     newest: dict[str, Erased] = {}
@@ -238,7 +238,7 @@ class _Pass:
         """Erase from the files that were not looked into before."""
         batch: list[Erased] = []
         for name, states, meant in self._matching():
-            batch.append(self._copy(name, states, writer.name))
+            batch.append(self._copy(name, states, writer))
             self._count(name, meant)
             if len(batch) == _AT_ONCE:
                 self._land(batch, writer, reached)
@@ -296,11 +296,15 @@ class _Pass:
                 files[each.name].insert(0, _State(each.rows, each.nbytes, each.checksum))
         return files
 
-    def _copy(self, name: str, states: list[_State], owner: str) -> Erased:
+    def _copy(self, name: str, states: list[_State], writer: DatasetWriter) -> Erased:
         """Write the file without the rows that are meant, durably, under a name of its own."""
-        self._check(name, states)
+        if not self._is_known(name, states):
+            writer.refresh()  # says so if another command has fenced this one, and then erased from the file
+            raise DatasetDamagedError(
+                f"{self._storage.path(name)} is not the file that the log names: it is not touched. Run verify --deep"
+            )
         self._named += 1
-        staged = f"{ERASING}/{owner}-{self._named}"
+        staged = f"{ERASING}/{writer.name}-{self._named}"
         how = rewriter_of_dead_letters if name.startswith(DEAD_LETTERS) else self._rewrite
         assert how is not None
         new = self._storage.create(staged)
@@ -313,15 +317,12 @@ class _Pass:
         finally:
             new.close()
 
-    def _check(self, name: str, states: list[_State]) -> None:
-        """Raise DatasetDamagedError for a file that the log does not know in any of its states."""
+    def _is_known(self, name: str, states: list[_State]) -> bool:
+        """Return True if the file is in one of its states."""
         size, checksum = 0, 0
         for piece in self._storage.pieces(name):
             size, checksum = size + len(piece), crc32c(piece, checksum)
-        if not any(size == each.nbytes and each.checksum in (None, checksum) for each in states):
-            raise DatasetDamagedError(
-                f"{self._storage.path(name)} is not the file that the log names: it is not touched. Run verify --deep"
-            )
+        return any(size == each.nbytes and each.checksum in (None, checksum) for each in states)
 
     def _land(self, batch: list[Erased], writer: DatasetWriter, reached: Callable[[str], None]) -> None:
         self._storage.sync(folders=[ERASING])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.commitlog.checkpoint import Checkpoint, newest_checkpoint
+from fastwire_daemon.dataset.commitlog.chain import tail_of
 from fastwire_daemon.dataset.commitlog.entry import entry_name
 from fastwire_daemon.dataset.description import DESCRIPTION
 from fastwire_daemon.dataset.proof.verify import verify
@@ -156,12 +156,12 @@ def test_a_folder_that_vanishes_while_it_is_opened_is_not_taken_for_an_empty_one
     path, away = tmp_path / "set", tmp_path / "away"
     begun(path).close()
 
-    def vanished(storage: Storage) -> Checkpoint:
+    def vanished(storage: Storage, number: int) -> int:
         path.rename(away)
         path.mkdir()
-        return newest_checkpoint(storage)
+        return tail_of(storage, number)
 
-    monkeypatch.setattr("fastwire_daemon.dataset.writer.newest_checkpoint", vanished)
+    monkeypatch.setattr("fastwire_daemon.dataset.writer.tail_of", vanished)
     writer = rolls.writer(path)
     with pytest.raises(DatasetGoneError):
         writer.open()

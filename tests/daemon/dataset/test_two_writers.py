@@ -1,5 +1,6 @@
 """Two writers of one dataset: who lands first, who is superseded, and who is fenced and cleared away."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fastwire_daemon.dataset.storage.disk import Disk
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetMismatchError, FencedError, SinkFailedError, Superseded
 from tests.support import rolls
+from tests.support.store import LocalBucket
 
 
 def pair(path: Path, disks: Sequence[Disk | None] = (None, None)) -> tuple[DatasetWriter, DatasetWriter]:
@@ -143,6 +145,32 @@ def test_the_dead_are_fenced_and_cleared_away(tmp_path: Path) -> None:
         writer.close()
     assert rolls.rows(tmp_path) == [0, 1]
     assert list((tmp_path / "_fastwire/staging").iterdir()) == []
+
+
+def test_a_fence_is_found_behind_which_there_is_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer pauses between its lock and the log for so long that it is taken for dead; others go on meanwhile."""
+    monkeypatch.setattr(DatasetWriter, "checkpoint_every", 2)
+    store = LocalBucket(tmp_path)
+    first = rolls.writer(tmp_path, store)
+    first.open()
+    rolls.land(first, -1, 0)
+    first.close()
+
+    def reached(step: str) -> None:
+        if step == "staging-made":
+            (lock,) = (tmp_path / "_fastwire/staging").glob("*/lock")
+            os.utime(lock, (0, 0))  # as old as if its owner were dead
+            other = rolls.writer(tmp_path, store)
+            other.open()
+            rolls.land(other, 0, 1)
+            rolls.land(other, 1, 2)
+            other.close()
+            assert list((tmp_path / "_fastwire/checkpoint").iterdir())
+
+    slow = rolls.writer(tmp_path, store, reached=reached)
+    with pytest.raises(FencedError, match=r"has fenced this writer of .* \(log entry 2\)"):
+        slow.open()
+    slow.close()
 
 
 def test_what_is_not_a_writer_in_staging_is_left_alone(tmp_path: Path) -> None:
