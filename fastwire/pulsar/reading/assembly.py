@@ -5,11 +5,13 @@ the broker must send all of them again. So chunks are held, within limits, and a
 comes out as torn.
 
 Only Shared and Key_Shared subscriptions may deliver chunks out of order (an entry of another consumer is redelivered).
-In an ordered subscription a missing chunk never arrives.
+In an ordered subscription a missing chunk never arrives. In a shared one another consumer may hold it, and wait for
+ours: so chunks that wait go back to the broker, each time after another while, until one consumer has them all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from random import Random
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -18,6 +20,8 @@ from fastwire.wire.pool import Pool
 
 MOST_OPEN = 1000  # open messages; Java's consumer allows 10, Go's 100, but neither keeps the entries it drops
 EXPIRY_S = 60.0  # since the last chunk
+RETURN_S = (5.0, 15.0)  # without a chunk, until those of a shared subscription go back; between these, by chance
+MOST_UUID = 256  # characters of the uuid of a message that is remembered while its chunks are at the broker
 SHARE = 2  # chunks may use the budget divided by this: with all of it, the missing chunks could not be read
 OVERHEAD_BYTES = 512  # of the objects around a chunk
 
@@ -65,7 +69,10 @@ class _Open:
     total: int  # announced bytes of all chunks together
     parts: dict[int, Part] = field(default_factory=dict)
     nbytes: int = 0  # bytes of payload so far
-    age_s: float = 0.0  # seconds since the newest chunk
+    most: int = 0  # chunks that were here at the same time
+    age_s: float = 0.0  # seconds since there were more of them than before
+    quiet_s: float = 0.0  # seconds since the newest chunk
+    return_s: float = 0.0  # value of ``quiet_s`` at which the chunks go back
 
     def entries(self) -> Iterator[ColdEntry]:
         return (part.entry for part in self.parts.values())
@@ -77,11 +84,15 @@ _Key = tuple[int, str]
 class Assembly:
     """The incomplete chunked messages of all consumers of one client. Their memory is charged to ``pool``."""
 
-    def __init__(self, pool: Pool, *, most_open: int = MOST_OPEN, expiry_s: float = EXPIRY_S) -> None:
+    def __init__(
+        self, pool: Pool, *, most_open: int = MOST_OPEN, expiry_s: float = EXPIRY_S, dice: Random | None = None
+    ) -> None:
         self._pool = pool
         self._most_open = most_open
         self._expiry_s = expiry_s
+        self._dice = dice or Random()
         self._open: dict[_Key, _Open] = {}  # by consumer and uuid, the oldest first
+        self._returned: dict[_Key, tuple[int, float]] = {}  # ``most`` and ``age_s`` of those whose chunks went back
 
     def __len__(self) -> int:
         return len(self._open)
@@ -119,12 +130,16 @@ class Assembly:
                 detail = f"part {number + 1} of {metadata.num_chunks_from_msg}, but the parts before it did not come"
                 return Verdict(surplus=surplus, torn=(Torn(entry, detail),))
             message = _Open(metadata.num_chunks_from_msg, metadata.total_chunk_msg_size)
+            message.most, message.age_s = self._returned.pop(key, (0, 0.0))
         fault = _misfit(message, metadata, part)
         if fault:
             return Verdict(surplus=surplus, torn=(*self._torn(key, fault), Torn(entry, fault)))
         message.parts[number] = part
         message.nbytes += len(part.data)
-        message.age_s = 0.0
+        message.quiet_s = 0.0
+        message.return_s = self._dice.uniform(*RETURN_S)
+        if len(message.parts) > message.most:
+            message.most, message.age_s = len(message.parts), 0.0
         self._open.setdefault(key, message)
         self._pool.charge(part.nbytes)
         if len(message.parts) == message.count:
@@ -177,12 +192,32 @@ class Assembly:
         for key, message in tuple(self._open.items()):
             if key[0] in readers:
                 message.age_s += seconds
+                message.quiet_s += seconds
                 if message.age_s >= self._expiry_s:
                     missing = message.count - len(message.parts)
                     torn += self._torn(
                         key, f"{missing} of {message.count} parts did not come within {self._expiry_s:g} s"
                     )
         return torn
+
+    def returned(self, reading: Iterable[int]) -> dict[int, list[Position]]:
+        """Drop messages whose chunks have waited for a while; return the positions of the chunks, by consumer.
+
+        The caller asks the broker to deliver these again. The consumers ``reading`` may get them once more: their message
+        does not grow younger by it.
+        """
+        readers = set(reading)
+        back: dict[int, list[Position]] = {}
+        for key, message in tuple(self._open.items()):
+            entries = list(message.entries())
+            waited = message.quiet_s >= message.return_s and not entries[0].ordered
+            if waited and key[0] in readers and len(key[1]) <= MOST_UUID:
+                self._drop(key)
+                self._returned[key] = message.most, message.age_s
+                back.setdefault(key[0], []).extend(entry.position for entry in entries)
+        while len(self._returned) > self._most_open:
+            del self._returned[next(iter(self._returned))]
+        return back
 
     def landed(self, consumer_id: int, landed: Callable[[Position], bool]) -> list[Torn]:
         """Drop messages of which a chunk has landed elsewhere; return their remaining chunks as torn."""

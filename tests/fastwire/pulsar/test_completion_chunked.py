@@ -264,6 +264,50 @@ def test_time_passes_only_while_something_could_come() -> None:
     assert values(desk) == [b"123"]
 
 
+def test_parts_of_a_shared_subscription_go_back_and_their_message_does_not_grow_younger() -> None:
+    one = parts(1, b"123", 3)
+    desk = Desk(ordered=False).give(one[0])
+    desk.assembly.expired([CONSUMER], 4.0)
+    assert desk.assembly.returned([CONSUMER]) == {}
+    desk.give(one[1])
+    times = 0
+    for second in range(59):
+        assert desk.assembly.expired([CONSUMER], 1.0) == [], second
+        assert desk.assembly.returned([CONSUMER + 1]) == {}
+        if back := desk.assembly.returned([CONSUMER]):
+            times += 1
+            (places,) = back.values()
+            assert desk.pool.charged == 0 and len(desk.assembly) == 0
+            desk.slots.release_runs(CONSUMER, [(at.a, at.b, at.b) for at in places])
+            at = desk.entry
+            for place, part in zip(places, one, strict=False):
+                desk.entry = place.b
+                desk.give(part)
+            desk.entry = at
+    assert 3 <= times <= 12
+    torn = desk.assembly.expired([CONSUMER], 1.0)
+    assert [each.detail for each in torn] == ["1 of 3 parts did not come within 60 s"] * 2
+
+
+def test_parts_that_went_back_are_a_message_with_those_of_another_consumer() -> None:
+    one = parts(1, b"123", 3)
+    desk = Desk(ordered=False).give(one[0], one[1])
+    desk.assembly.expired([CONSUMER], 15.0)
+    (places,) = desk.assembly.returned([CONSUMER]).values()
+    desk.slots.release_runs(CONSUMER, [(at.a, at.b, at.b) for at in places])
+    desk.give(one[2])
+    desk.entry = 0
+    desk.give(one[0], one[1])
+    assert values(desk) == [b"123"]
+    assert [(span.start.b, span.end.b) for span in desk.spans()] == [(-1, 2)]
+
+
+def test_in_order_nothing_goes_back() -> None:
+    desk = Desk().give(parts(1, b"12", 2)[0])
+    desk.assembly.expired([CONSUMER], 50.0)
+    assert desk.assembly.returned([CONSUMER]) == {}
+
+
 def test_what_others_have_landed_is_forgotten() -> None:
     one = parts(1, b"123", 3)
     desk = Desk().give(one[0], plain(b"-"), one[1])

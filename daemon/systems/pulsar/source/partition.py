@@ -1,7 +1,7 @@
 """One partition of a topic: lookup, permits, reconnects, seeks, changes of role (spec: pulsar 7, 18-21)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -533,6 +533,14 @@ class Partition(StagedPartition, RoutedConsumer):
         """Make dead letters of parts of chunked messages that can never be completed."""
         if torn and self.link is not None:
             self.link.give_up(torn)
+
+    def give_back(self, positions: Iterable[Position]) -> None:
+        """Let the broker deliver these entries again, to this consumer of a shared subscription or to another one."""
+        runs = [(at.a, at.b, at.b) for at in positions]
+        self._host.slots.release_runs(self.consumer.consumer_id, runs)
+        self.consumer.redeliver(runs, self._loop.time())
+        if self.link is not None:
+            self.link.flush()
 
     def landed(self, coverage: Coverage) -> Landed | None:
         """Drop and acknowledge the entries of ``coverage``, which have landed, when they come again."""

@@ -200,10 +200,12 @@ class Watch:
         assembly = source.cluster.completion.assembly
         if not len(assembly) or source.holding:
             return
-        reading = [one for one in source.partitions if one.reading]
-        torn = assembly.expired((one.consumer.consumer_id for one in reading), LOOK_S)
-        for one in reading if torn else ():
-            one.give_up([each for each in torn if each.entry.consumer_id == one.consumer.consumer_id])
+        reading = {one.consumer.consumer_id: one for one in source.partitions if one.reading}
+        torn = assembly.expired(reading, LOOK_S)
+        for number, one in reading.items() if torn else ():
+            one.give_up([each for each in torn if each.entry.consumer_id == number])
+        for number, parts in assembly.returned(reading).items():
+            reading[number].give_back(parts)
 
     def _size(self, consumer_id: int, seen: _Seen) -> None:
         source = self._source

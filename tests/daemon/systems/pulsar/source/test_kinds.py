@@ -201,6 +201,27 @@ async def test_parts_that_never_come_are_put_aside_when_their_time_is_over() -> 
             await pipe.drained()
 
 
+async def test_two_that_hold_parts_of_one_message_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do so until one has them all."""
+    monkeypatch.setattr("fastwire_daemon.systems.pulsar.source.watch.LOOK_S", 0.02)
+    monkeypatch.setattr("fastwire.pulsar.reading.assembly.RETURN_S", (0.02, 0.5))
+    async with serving() as broker, reading(broker, subscription_type="shared") as one:
+        async with reading(broker, subscription_type="shared") as other:
+            await one.granted()
+            await other.granted()
+            for number in range(20):
+                broker.append("t", message(number, 2))
+            assemblies = [pipe.source.cluster.completion.assembly for pipe in (one, other)]
+            await until(lambda: any(map(len, assemblies)), "parts of messages that are apart")
+            await until(lambda: len(one.values) + len(other.values) == 20, "all messages")
+            assert not any(map(len, assemblies))
+            assert one.dead_letters == other.dead_letters == []
+            one.commit()
+            other.commit()
+            assert sum((one.values + other.values).values()) == 20
+            await until(lambda: broker.backlog("t", "s") == 0, "an empty backlog")
+
+
 @pytest.mark.parametrize("kind", ORDERED)
 async def test_a_peer_that_reads_on_keeps_what_it_has_landed(kind: str) -> None:
     """We hold a part, lose the log, and a peer lands the whole message: nothing of it is landed by us."""
