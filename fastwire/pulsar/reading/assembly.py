@@ -203,8 +203,8 @@ class Assembly:
     def returned(self, reading: Iterable[int]) -> dict[int, list[Position]]:
         """Drop messages whose chunks have waited for a while; return the positions of the chunks, by consumer.
 
-        The caller asks the broker to deliver these again. The consumers ``reading`` may get them once more: their message
-        does not grow younger by it.
+        The caller asks the broker to deliver these again. The consumers ``reading`` may get them once more, and their
+        message does not grow younger by it.
         """
         readers = set(reading)
         back: dict[int, list[Position]] = {}
