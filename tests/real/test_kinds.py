@@ -2,7 +2,9 @@
 
 import random
 import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,20 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
+from fastwire.pulsar.format.payload import Record, encode_chunks, split_payload
+from fastwire.pulsar.reading.assembly import RETURN_S
 from tests.brokers.fixtures import running
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import quiet_client
+from tests.real.raw import RawProducer
 from tests.support.rsa_keys import key_pair
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
 MESSAGE_BYTES = 1 << 18
+TIME = 1_700_000_000_000
 # What is compared: everything that the client lets us choose, and the identity that it tells.
 FIELDS = ("key", "value", "headers", "eventTime", "orderingKey", "ledger", "offset", "batchIndex")
 
@@ -127,6 +134,37 @@ def test_chunked_messages(small_pulsar: PulsarBroker, topic: str, tmp_path: Path
         other.client.close()
     first.compare(rows)
     assert small_pulsar.admin.backlog(topic, job.subscription) == 0
+
+
+def test_parts_that_wait_go_back_to_the_broker(small_pulsar: PulsarBroker, topic: str, tmp_path: Path) -> None:
+    """Two daemons hold the first parts of messages for longer than they keep them; then the others come."""
+    job = Job(small_pulsar.service_url, topic, tmp_path / "data", kind="shared", roll={"idle": "200ms"})
+    values = [halves(number, 2000) for number in range(6)]
+    pieces = [
+        encode_chunks(
+            Record(value=value), chunk_bytes=1100, producer_name="parts", sequence_id=number, publish_time=TIME
+        )
+        for number, value in enumerate(values)
+    ]
+    assert all(len(parts) == 2 for parts in pieces)
+    config = str(job.write(tmp_path))
+    with ExitStack() as stack:
+        producer = stack.enter_context(RawProducer(small_pulsar.service_url, topic, name="parts"))
+        for name in ("one.log", "other.log"):
+            stack.enter_context(Daemon("run", config, log=tmp_path / name)).wait_for("connected")
+        for part in (0, 1):
+            for each in pieces:
+                metadata, payload = split_payload(each[part].body)
+                producer.send(metadata, bytes(payload))
+            if part == 0:
+                time.sleep(RETURN_S[1] + 2)
+                told = small_pulsar.admin.stats(topic)["subscriptions"][job.subscription]
+                assert told["msgOutCounter"] >= 2 * len(pieces), "each was delivered again"
+        eventually(lambda: small_pulsar.admin.backlog(topic, job.subscription) == 0, "all is acked", patience_s=90)
+    rows = pq.read_table(job.path, partitioning=None).to_pylist()
+    assert sorted(row["value"] for row in rows) == sorted(values)
+    assert not list((job.path / "_fastwire").glob("diverted/*.dead"))
+    assert verify(job.path).returncode == 0
 
 
 @pytest.mark.parametrize("kind", ["failover", "key_shared"])
