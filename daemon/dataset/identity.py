@@ -65,12 +65,13 @@ class Identity:
             self._number, self._tail = number, tail
 
     def check_linked(self, before: int, tail: int) -> None:
-        """Look for the entry ``before`` (0: the description), whose CRC-32C is ``tail``, after the next one was linked.
+        """Look for the entry ``before`` (0: none), whose CRC-32C is ``tail``, after the next one was linked.
 
-        Raises DatasetGoneError where it is gone: the new one is in another place, or in an emptied one.
+        Raises DatasetGoneError where it is gone: the new one is in another place, or in an emptied one. There the
+        writer of ``before`` may ask once more for what it had no answer to, so the description has to be there, too.
         """
-        data = self._storage.read(entry_name(before) if before else DESCRIPTION)
-        if data is None or (before and crc32c(data) != tail):
+        data = self._storage.read(entry_name(before)) if before else None
+        if (before and (data is None or crc32c(data) != tail)) or not self._storage.exists(DESCRIPTION):
             raise gone(self._storage)
 
 

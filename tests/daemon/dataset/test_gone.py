@@ -169,6 +169,20 @@ def test_a_folder_that_vanishes_while_it_is_opened_is_not_taken_for_an_empty_one
     writer.close()
 
 
+def test_the_entry_before_in_an_emptied_bucket_is_not_enough(tmp_path: Path) -> None:
+    """Its writer had no answer to the request to create it, and has asked again in the emptied bucket."""
+    writer = begun(tmp_path, LocalBucket(tmp_path))
+    name = entry_name(1)
+    before = (tmp_path / name).read_bytes()
+    emptied(tmp_path)
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_bytes(before)
+    with pytest.raises(DatasetGoneError):
+        rolls.land(writer, 9, 12)
+    writer.close()
+    assert not (tmp_path / DESCRIPTION).exists() and rolls.rows(tmp_path) == []
+
+
 def test_an_entry_of_another_process_in_an_emptied_bucket_is_not_followed(tmp_path: Path) -> None:
     bucket = LocalBucket(tmp_path)
     writer, other = begun(tmp_path, bucket), rolls.writer(tmp_path, bucket)
