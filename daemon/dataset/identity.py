@@ -67,18 +67,25 @@ class Identity:
     def check_linked(self, before: int, tail: int) -> None:
         """Look for the entry ``before`` (0: none), whose CRC-32C is ``tail``, after the next one was linked.
 
-        Raises DatasetGoneError where it is gone: the new one is in another place, or in an emptied one. There the
-        writer of ``before`` may ask once more for what it had no answer to, so the description has to be there, too.
+        Raises DatasetGoneError where it is gone: the new one is in another place, or in an emptied one. In an emptied
+        bucket the writer of ``before`` may ask once more for what it had no answer to, so the description has to be
+        there, too; in a folder it finds no log.
         """
         data = self._storage.read(entry_name(before)) if before else None
-        if (before and (data is None or crc32c(data) != tail)) or not self._storage.exists(DESCRIPTION):
+        if before and (data is None or crc32c(data) != tail):
+            raise gone(self._storage)
+        if (not before or _is_store(self._storage)) and not self._storage.exists(DESCRIPTION):
             raise gone(self._storage)
 
 
 def gone(storage: Storage) -> DatasetGoneError:
     """Return the error of a dataset that is not in its place any more."""
-    what = "dataset is gone" if "://" in storage.root else "dataset's folder is gone"
+    what = "dataset is gone" if _is_store(storage) else "dataset's folder is gone"
     return DatasetGoneError(
         f"the {what}: {storage.root} has no {DESCRIPTION} of it or lacks its log. Nothing is created there, "
         "and no record is acknowledged. Put it back (is its file system mounted?): then landing continues"
     )
+
+
+def _is_store(storage: Storage) -> bool:
+    return "://" in storage.root
