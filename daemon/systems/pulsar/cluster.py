@@ -1,6 +1,7 @@
 """Connections to one cluster, one per broker, found by lookup (spec: pulsar 2.4, 4.2, 5, 6.1)."""
 
 import asyncio
+import random
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import count
@@ -32,7 +33,7 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
         super().__init__()
         self._settings = settings
         self.completion = Completion(
-            Assembly(pool),
+            Assembly(pool, chance=random.random),
             keeps_corrupt=settings.on_corrupt == "dead_letter",
             decryptor=settings.decryptor,
             on_failure=settings.on_undecryptable,

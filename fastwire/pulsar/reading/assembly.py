@@ -11,7 +11,6 @@ ours: so chunks that wait go back to the broker, each time after another while, 
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from random import Random
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -82,15 +81,23 @@ _Key = tuple[int, str]
 
 
 class Assembly:
-    """The incomplete chunked messages of all consumers of one client. Their memory is charged to ``pool``."""
+    """The incomplete chunked messages of all consumers of one client. Their memory is charged to ``pool``.
+
+    ``chance`` returns a number from 0 to 1: two clients that give chunks back at the same times would exchange them.
+    """
 
     def __init__(
-        self, pool: Pool, *, most_open: int = MOST_OPEN, expiry_s: float = EXPIRY_S, dice: Random | None = None
+        self,
+        pool: Pool,
+        *,
+        most_open: int = MOST_OPEN,
+        expiry_s: float = EXPIRY_S,
+        chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self._pool = pool
         self._most_open = most_open
         self._expiry_s = expiry_s
-        self._dice = dice or Random()
+        self._chance = chance
         self._open: dict[_Key, _Open] = {}  # by consumer and uuid, the oldest first
         self._returned: dict[_Key, tuple[int, float]] = {}  # ``most`` and ``age_s`` of those whose chunks went back
 
@@ -137,7 +144,8 @@ class Assembly:
         message.parts[number] = part
         message.nbytes += len(part.data)
         message.quiet_s = 0.0
-        message.return_s = self._dice.uniform(*RETURN_S)
+        least, most = RETURN_S
+        message.return_s = least + (most - least) * self._chance()
         if len(message.parts) > message.most:
             message.most, message.age_s = len(message.parts), 0.0
         self._open.setdefault(key, message)
