@@ -71,7 +71,7 @@ WRONG_ONCE = [
     ("store, two partitions expire", Plan(first=58, fate="delay long", second=33, other="delay")),
     ("shared, expires, locks lie", Plan(first=125, fate="pause", second=194, other="fail")),
     ("store, two partitions, a row is erased", Plan(first=31, fate="unheard", second=18, other="unheard")),
-    ("store, two partitions, a row is erased, leases lie", Plan(first=82, fate="pause", second=134, other="unheard")),
+    ("store, two partitions, a row is erased, leases lie", Plan(first=80, fate="pause", second=134, other="unheard")),
 ]
 
 

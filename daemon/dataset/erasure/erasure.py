@@ -168,7 +168,8 @@ def _staged(storage: Storage, own: str) -> set[str]:
 
 def _finish(storage: Storage, extension: str, writer: DatasetWriter, found: Erasure) -> None:
     """Exchange the files of an interrupted erasure, and delete those that no log entry names."""
-    left = {f"{ERASING}/{name}" for name in storage.list(ERASING)} - set(_locks(storage).values())
+    names = (f"{ERASING}/{name}" for name in storage.list(ERASING))
+    left = {name for name in names if not name.startswith(_LOCK)}
     if not left:
         return
     newest: dict[str, Erased] = {}

@@ -64,8 +64,8 @@ def erased(path: Path, medium: Any = None, condition: str = "value = 7", **optio
     return erase(path, parse_condition(condition), medium, **options)
 
 
-def left(path: Path) -> list[str]:
-    return [name for name in path.glob(f"{ERASING}/*") if not name.name.startswith("lock-")]  # type: ignore[misc]
+def left(path: Path) -> list[Path]:
+    return [file for file in path.glob(f"{ERASING}/*") if not file.name.startswith("lock-")]
 
 
 def test_rows_go_and_files_keep_their_names(dataset: Path, medium: Bucket | None) -> None:
